@@ -16,8 +16,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// maxText bounds the length of an annotation that contains a problem, in characters. The operator and people read its
-// beginning.
+// maxText is the maximum length of an annotation with a problem, in characters. Longer text is cut at the end.
 const maxText = 512
 
 // timeout bounds a request about one object. readTimeout bounds a request that lists objects or starts a watch. These
@@ -30,9 +29,8 @@ const (
 
 var errNoAnswer = errors.New("the API server has not answered in time")
 
-// AnnotateNode sets annotations of a Node. If a value in changes is nil, AnnotateNode removes the annotation. It also
-// stores the updated Node in watched, unless watched has received a newer one. It returns all annotations of the
-// updated Node.
+// AnnotateNode sets annotations of a Node. A nil value in changes removes the annotation. AnnotateNode also stores the
+// updated Node in watched, unless watched has received a newer one. It returns all annotations of the updated Node.
 func AnnotateNode(ctx context.Context, client dynamic.Interface, watched *Watch, before *unstructured.Unstructured,
 	changes map[string]any) (map[string]string, error) {
 	name := before.GetName()

@@ -35,8 +35,8 @@ type Client struct {
 // Options are the inputs of Open.
 type Options struct {
 	Files winos.Files
-	// Server, Identity and Token are for Connect only. If Token is set, the client authenticates with it. Otherwise the
-	// client authenticates with the certificate of Identity.
+	// Server, Identity and Token are for Connect only. The client authenticates with Token or, if it is empty,
+	// Identity.
 	Server   Server
 	Identity Identity
 	Token    string

@@ -25,9 +25,8 @@ import (
 // Identity is a client certificate of this host: its subject, and its files.
 type Identity struct {
 	Files winos.Files
-	// Certificate is the path of the file with the certificate and its key. Pending is the path of a key whose
-	// certificate was requested but has not arrived yet. Because this key is in a file, a restarted program doesn't
-	// create a second key.
+	// Certificate is the path of the certificate with its key. Pending is the path of a key whose certificate was
+	// requested but has not arrived. The file prevents a restarted program from creating a second key.
 	Certificate, Pending string
 	// User and Groups are the subject of the certificate.
 	User   string

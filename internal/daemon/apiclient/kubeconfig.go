@@ -20,8 +20,7 @@ type Server struct {
 	CA []byte
 }
 
-// parse parses a kubeconfig. It returns the kubeconfig and the cluster of its current context, which always has a
-// server.
+// parse parses a kubeconfig. It also returns the cluster of the current context, which always has a server.
 func parse(content []byte) (*clientcmdapi.Config, *clientcmdapi.Cluster, error) {
 	config, err := clientcmd.Load(content)
 	if err != nil {
@@ -44,8 +43,8 @@ func IsKubeconfig(content []byte) bool {
 	return err == nil && config.AuthInfos[config.Contexts[config.CurrentContext].AuthInfo] != nil
 }
 
-// ServerOf returns the API server that a kubeconfig names. It returns an error unless the kubeconfig itself contains
-// the server's CA.
+// ServerOf returns the API server that a kubeconfig names. If the kubeconfig doesn't contain the CA, it returns an
+// error.
 func ServerOf(content []byte) (Server, error) {
 	_, cluster, err := parse(content)
 	if err == nil && len(cluster.CertificateAuthorityData) == 0 {
@@ -57,8 +56,7 @@ func ServerOf(content []byte) (Server, error) {
 	return Server{URL: cluster.Server, CA: cluster.CertificateAuthorityData}, nil
 }
 
-// Kubeconfig returns a kubeconfig with one user. The parameter `name` is the name of its cluster, of its user and of
-// its context.
+// Kubeconfig returns a kubeconfig with one cluster, one user and one context. All three get the name `name`.
 func Kubeconfig(name, namespace string, server Server, user clientcmdapi.AuthInfo) ([]byte, error) {
 	config := clientcmdapi.NewConfig()
 	config.Clusters[name] = &clientcmdapi.Cluster{Server: server.URL, CertificateAuthorityData: server.CA}
@@ -110,8 +108,7 @@ func Point(files winos.Files, path string, to Server) error {
 	return nil
 }
 
-// Repointed returns the API server that the kubeconfig would have after Point. If Point would change nothing, Repointed
-// returns nil.
+// Repointed returns the API server that Point would write to the kubeconfig, or nil if Point would change nothing.
 func Repointed(files winos.Files, path string, to Server) (*Server, error) {
 	content, err := pointed(files, path, to)
 	if err != nil || content == nil {
@@ -121,8 +118,7 @@ func Repointed(files winos.Files, path string, to Server) (*Server, error) {
 	return &server, err
 }
 
-// pointed returns the content that the kubeconfig would have after Point. If Point would change nothing, pointed
-// returns nil.
+// pointed returns the content that Point would write to the kubeconfig, or nil if Point would change nothing.
 func pointed(files winos.Files, path string, to Server) ([]byte, error) {
 	content, err := winos.ReadFile(files, path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -44,8 +44,7 @@ const (
 	pause     = 10 * time.Minute
 	restPause = time.Hour
 	pausePart = 20
-	// longestWait is the longest time between two checks whether the renewal is due. A longer timer would be
-	// unreliable, because timers stop while a host is suspended.
+	// longestWait limits the time between checks of the renewal time, because timers stop while a host is suspended.
 	longestWait = time.Hour
 )
 
@@ -58,8 +57,7 @@ type Renewer struct {
 	// Renewed is called after a new certificate has been stored. If it returns an error, it is called again later.
 	Renewed func() error
 	Clock   clock.Clock
-	// Spread returns a number in [0,1). The larger the number, the earlier this daemon renews. If Spread is nil, the
-	// number is random.
+	// Spread returns a number in [0,1): the larger, the earlier this daemon renews. If Spread is nil, it is random.
 	Spread func() float64
 	// asked is the name of the request that this Renewer has created or found, or empty.
 	asked string
@@ -157,8 +155,7 @@ func (i Identity) requestName(key *ecdsa.PrivateKey) (string, error) {
 	return i.Request + hex.EncodeToString(sum[:8]), nil
 }
 
-// signed returns the certificate for a key. If the API server has no request for the key yet, signed creates the
-// request.
+// signed returns the certificate for a key. If the API server has no request for the key, signed creates one.
 func (r *Renewer) signed(ctx context.Context, key *ecdsa.PrivateKey, life time.Duration) ([]byte, error) {
 	name, err := r.requestName(key)
 	if err != nil {

@@ -24,8 +24,7 @@ import (
 // TokenLife is the requested lifetime of the tokens for services.
 const TokenLife = time.Hour
 
-// RequestToken requests a token for a ServiceAccount. The token is bound to the Node with this name and UID.
-// RequestToken returns the token and its lifetime.
+// RequestToken requests a token for a ServiceAccount, bound to a Node. It returns the token and its lifetime.
 func RequestToken(ctx context.Context, client dynamic.Interface, namespace, account, node string,
 	uid types.UID) (token string, life time.Duration, err error) {
 	seconds := int64(TokenLife.Seconds())

@@ -160,8 +160,8 @@ func GetCached(ctx context.Context, client dynamic.ResourceInterface, name strin
 	return found, err
 }
 
-// read reads the newest version of one object. Exception: if the parameter `at` is "0", read returns any version from
-// the API server's cache.
+// read reads the newest version of one object. If the parameter `at` is "0", it returns any version from the API
+// server's cache.
 func read(ctx context.Context, client dynamic.ResourceInterface, name, at string) (found *unstructured.Unstructured,
 	version string, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, readTimeout, errNoAnswer)
@@ -193,8 +193,7 @@ func (w *Watch) listAndWatch(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// watchFrom watches the object from a resource version. When the watch ends normally, watchFrom returns the latest
-// version.
+// watchFrom watches the object from a resource version. If the watch ends normally, it returns the latest version.
 func (w *Watch) watchFrom(ctx context.Context, version string) (string, error) {
 	life := watchLife + rand.N(watchLife)
 	// The API server must answer within readTimeout. After its answer, the client sets no time limit.

@@ -14,8 +14,8 @@ import (
 // disappears for a short time while a link is down and while HNS creates a network.
 const addressGrace = time.Minute
 
-// nodeIP returns the node's address. If the instance sets no address, nodeIP returns the node's last address until the
-// host has lacked it for addressGrace. If nodeIP returns an empty string, the node gets the address of the default
+// nodeIP returns the node's address. If the instance sets no address, this is the node's last address. If there is
+// none, or the host has lacked it for addressGrace, the result is empty, and the node gets the address of the default
 // route.
 func (a *Applier) nodeIP(ctx context.Context) string {
 	last := a.state.LastIP

@@ -32,8 +32,7 @@ type Options struct {
 	State *state.File
 	// Registry returns containerd's registry files. If it is nil, these files stay unchanged.
 	Registry Registry
-	// Reach checks that an API server responds and that its certificate is signed by the CA in the parameter `to`.
-	// Default: apiclient.Reach.
+	// Reach checks that an API server responds with a certificate of the CA in `to`. Default: apiclient.Reach.
 	Reach func(ctx context.Context, to apiclient.Server) error
 }
 
@@ -94,8 +93,7 @@ type Request struct {
 type Report struct {
 	// Steps that were taken.
 	Steps []plan.Step
-	// Waiting lists the problems of values that are not known yet. Failed lists all other problems. Both are sorted by
-	// importance.
+	// Waiting lists the problems of unknown values. Failed lists all other problems. Both are sorted by importance.
 	Waiting, Failed []*contract.Problem
 	// Broken is the part of Failed that may keep programs from running correctly: steps on files, variables and
 	// services. The rest of Failed is about certificates, mirrors and files that are no longer needed.

@@ -192,9 +192,8 @@ func forgetStarts(file *state.File, services []string) {
 	}
 }
 
-// rememberStarts restores recorded starts that declare deleted for changes that did not happen, because the pass ended
-// early. It restores the start of a service if the service still has the same process and none of its files was
-// replaced.
+// rememberStarts restores recorded starts that declare deleted, if the pass ended before the change. It restores a
+// service's start if the service still has the same process and none of its files was replaced.
 func (r *run) rememberStarts(ctx context.Context, starts map[string]state.Start) {
 	var replaced []string
 	for _, s := range r.report.Steps {
@@ -269,8 +268,7 @@ func (r *run) breaks(problem *contract.Problem, about string) {
 	r.report.Broken = append(r.report.Broken, state.Fault{Problem: *problem, About: about})
 }
 
-// needsBroken reports whether a service is broken or depends on a broken service. If so, it marks the service as
-// broken.
+// needsBroken reports whether a service, or a dependency of it, is broken. If so, it marks the service as broken.
 func (r *run) needsBroken(name string) bool {
 	if !r.broken[name] {
 		s := r.service(name)

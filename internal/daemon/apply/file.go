@@ -49,9 +49,8 @@ type Content struct {
 	Access  winos.Access
 }
 
-// StageFile writes the content of blob to a temporary file next to path and verifies it. The file at path stays
-// unchanged until CommitFile. If the digest differs, StageFile returns ErrDigest. After an error, there is no temporary
-// file.
+// StageFile writes a blob to a temporary file next to path and verifies it. CommitFile later replaces the file at path.
+// If the digest differs, StageFile returns ErrDigest. After an error, there is no temporary file.
 func StageFile(ctx context.Context, files winos.Files, path string, blob Content) error {
 	w, err := files.Create(temporary(path), blob.Access)
 	if err != nil {

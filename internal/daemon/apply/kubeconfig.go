@@ -36,8 +36,7 @@ func (a *Applier) staleKubeconfigs(ctx context.Context, want plan.Desired, have 
 	}
 }
 
-// repointed returns the API server that a kubeconfig names, with the new CA. If the kubeconfig already has the new CA,
-// repointed returns nil.
+// repointed returns a kubeconfig's API server with the new CA, or nil if the kubeconfig already has the new CA.
 func (a *Applier) repointed(ctx context.Context, f plan.File) (to *apiclient.Server, err error) {
 	if _, _, err = a.digests.of(ctx, f.Path, &a.waits); err != nil { // cache the digest for the next QuickCheck
 		return nil, err
@@ -57,8 +56,7 @@ func (a *Applier) isRewritten() bool {
 	})
 }
 
-// point writes the new CA into a kubeconfig. If that fails, point marks the services that read the kubeconfig as
-// broken.
+// point writes the new CA into a kubeconfig. After an error, it marks the services that read this file as broken.
 func (r *run) point(path string) error {
 	f := r.want.Kubeconfig(path)
 	r.digests.drop(path)

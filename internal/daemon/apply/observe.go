@@ -16,8 +16,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// observe reads the state of everything that is desired or in the state file. It reads the content of a file only if
-// the file may have changed.
+// observe reads the state of everything that is desired or in the state file. It skips the content of unchanged files.
 func (a *Applier) observe(ctx context.Context, want plan.Desired) (plan.Observed, error) {
 	have, err := a.look(ctx, want, func(path string) (string, winos.Access, error) {
 		return a.digests.of(ctx, path, &a.waits)
@@ -145,9 +144,8 @@ func (a *Applier) private(have *plan.Observed) {
 	}
 }
 
-// roots returns the fingerprints of the certificates in the root store. If we want no certificate and have added none,
-// roots returns an empty map without reading the store. If the store can't be read, only the steps on certificates are
-// skipped.
+// roots returns the fingerprints in the root store. It doesn't read the store if we want no certificate and have added
+// none. If the store can't be read, only the steps on certificates are skipped.
 func (a *Applier) roots(ctx context.Context, want plan.Desired) (map[string]bool, error) {
 	found := map[string]bool{}
 	if len(want.Roots)+len(a.state.Certificates) == 0 {

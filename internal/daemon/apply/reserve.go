@@ -20,8 +20,7 @@ const dirNetworks = state.DirCNIState + `\networks`
 
 func dirReserved(network string) string { return dirNetworks + `\` + network }
 
-// reservation is the content of our files in host-local's directories. The files of pods start with a container ID
-// instead.
+// reservation is the content of our files in host-local's directories. Pods' files start with a container ID.
 const reservation = contract.SourceVIPEndpointName + "\r\n"
 
 // reserve prevents pods from getting the address of kube-proxy's endpoint. HNS takes this address from host-local's
@@ -46,9 +45,8 @@ func (a *Applier) reserve(ctx context.Context, network, address string) *contrac
 	return nil
 }
 
-// ReleaseAddresses deletes our reservations in every network. If a directory above a reservation belongs to a user who
-// is not an administrator, ReleaseAddresses keeps the reservation and returns its path, because that user could
-// redirect the deletion to other files.
+// ReleaseAddresses deletes our reservations in every network. It keeps a reservation below a directory of a user
+// without administrator rights and returns its path, because that user could redirect the deletion to other files.
 func ReleaseAddresses(files winos.Files) (kept []string, err error) {
 	networks, err := files.List(dirNetworks)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -43,9 +43,8 @@ type history struct {
 	with    string
 	started time.Time
 	rest    time.Duration
-	// tried reports whether we have started the service in the current trial, which begins with Applier.Try. stayed
-	// reports whether the service has run for VerifyTime since its last start. fell lists the times in this trial when
-	// the service ended.
+	// tried reports whether we have started the service since Applier.Try. stayed reports whether it has run for
+	// VerifyTime since its last start. fell lists when it ended since Applier.Try.
 	tried, stayed bool
 	fell          []time.Time
 	// crashLooping is set when the service has ended maxEnds times within endsWindow. It is reset when the service has

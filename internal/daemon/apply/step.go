@@ -13,9 +13,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// do takes a step. If the step fails, do returns the error, and the reason for the problem to report. A step that
-// removes an object deletes its record only in memory. The end of the pass saves this. After a crash before that, the
-// next pass repeats the removal, which is harmless.
+// do takes a step. If the step fails, do returns the error, and the reason for the problem to report. Records of
+// removed objects are saved at the end of the pass. After a crash before that, the next pass repeats the removal, which
+// is harmless.
 func (r *run) do(ctx context.Context, step plan.Step) (contract.Reason, error) {
 	switch step.Kind {
 	case plan.Restrict:

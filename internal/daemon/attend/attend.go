@@ -160,8 +160,8 @@ func start(ctx context.Context, services winos.Services, config winos.ServiceCon
 	return nil
 }
 
-// prepare writes the record. Before that, it lets only administrators write to the RPC directory and the program,
-// because the service runs the program as LocalSystem. It also deletes outdated files.
+// prepare writes the record and deletes outdated files. First, it lets only administrators write to the RPC directory
+// and the program, because the service runs the program as LocalSystem.
 func (p rpcDir) prepare(self string, next record, same bool) error {
 	for _, path := range []string{p.dir, self} {
 		if err := p.files.Restrict(path); err != nil {

@@ -40,8 +40,7 @@ func (s *service) answer(ctx context.Context, call contract.Call) ([]byte, error
 	return content, nil
 }
 
-// run runs the program of a call. It passes the request and the answer in files of the RPC directory, in the same way
-// as a call over SSH.
+// run runs the program of a call. The request and the answer are files in the RPC directory, as in a call over SSH.
 func (s *service) run(ctx context.Context, call contract.Call) (content []byte, err error) {
 	if !contract.IsCallID(call.ID) || !contract.IsCallID(string(call.Verb)) || !contract.IsDigest(call.Program.Digest) {
 		return nil, errors.New("the call has no valid id, verb or program")
@@ -121,9 +120,8 @@ func (s *service) tidy(ctx context.Context, program string) {
 	}
 }
 
-// leave ends the attendance: it removes the attendance's files and its service. It does not remove the node: a cleanup
-// does that, or the daemon after the operator has released the host. If leave is interrupted, the next start of the
-// service continues it.
+// leave removes the attendance's files and service. A cleanup removes the node, or the daemon after the operator has
+// released the host. If leave is interrupted, the next start of the service continues it.
 func (s *service) leave(ctx context.Context, why string) error {
 	logr.FromContextOrDiscard(ctx).Info("the attendance ends", "why", why)
 	for _, name := range []string{contract.HostStateFile, certificateFile, keyFile} {
@@ -138,8 +136,7 @@ func (s *service) leave(ctx context.Context, why string) error {
 	return nil
 }
 
-// Clear removes the RPC directory after the end of the attendance. If a cleanup is running, Clear keeps the directory,
-// because the cleanup needs it.
+// Clear removes the RPC directory after the end of the attendance, unless a running cleanup needs it.
 func Clear(ctx context.Context, o Options) error {
 	if _, err := o.Host.Services.Get(ctx, contract.ServiceCleanup); !errors.Is(err, winos.ErrNotFound) {
 		return err

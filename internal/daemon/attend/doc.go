@@ -1,5 +1,4 @@
-// Package attend lets a host join the cluster without SSH: the host itself fetches the operator's calls and carries
-// them out.
+// Package attend lets a host join the cluster without SSH: the host fetches the operator's calls and carries them out.
 //
 // An administrator runs the join command on the host, which calls Attend. Attend installs a Windows service, which
 // calls Serve. Serve exchanges the token of the join command for a certificate of the host. Then it watches the Secret

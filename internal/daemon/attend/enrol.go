@@ -25,8 +25,7 @@ const (
 	longestRetry = time.Minute
 )
 
-// options returns the options for a connection to the API server. If token is empty, the host authenticates with its
-// certificate.
+// options returns the options for a connection to the API server, with the token or else the host's certificate.
 func (s *service) options(token string) apiclient.Options {
 	return apiclient.Options{Files: s.files, Identity: s.identity(s.record.UID), Token: token,
 		Server:    apiclient.Server{URL: s.record.APIServer, CA: []byte(s.record.CA)},
@@ -87,8 +86,8 @@ func (s *service) obtain(ctx context.Context, renewer *apiclient.Renewer) error 
 }
 
 // identify sets the record's UID to the digest of the host's key. It returns the address that leads the operator to the
-// host's Machine. If the host does not belong to a Machine, identify does nothing, because the join command contains
-// the UID of the WindowsInstance.
+// host's Machine. Without a Machine, identify does nothing, because the join command contains the UID of the
+// WindowsInstance.
 func (s *service) identify(ctx context.Context) (addresses []net.IP, err error) {
 	if !s.record.ByKey {
 		return nil, nil

@@ -146,8 +146,8 @@ func (s *since) longer(now time.Time, is bool, limit time.Duration) bool {
 
 func isRefusal(err error) bool { return apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) }
 
-// carryOn reports the boot ID, carries out the call in the Secret if the host has not answered it yet, and reports the
-// answer. If a report fails, the next call of carryOn sends the report again.
+// carryOn reports the boot ID, carries out the call in the Secret unless the host has already answered, and reports the
+// answer. If a report fails, the next carryOn sends it again.
 func (s *service) carryOn(ctx context.Context, object *unstructured.Unstructured) {
 	if s.greeted != object.GetUID() {
 		s.self, s.greeted = contract.CallHost{}, object.GetUID()

@@ -18,8 +18,7 @@ const (
 	DefaultFiles = 5
 )
 
-// Writer writes to a log file, and begins a new file when the file reaches its maximum size. It is safe for concurrent
-// use.
+// Writer writes to a log file, and begins a new file at the maximum size. It is safe for concurrent use.
 type Writer struct {
 	files winos.Files
 	path  string
@@ -29,8 +28,7 @@ type Writer struct {
 	limits contract.Log
 	out    io.WriteCloser
 	size   int64
-	// lost is the number of lines that could not be written since the last written line. why is the error of the latest
-	// of these lines.
+	// lost counts the lines that were lost since the last written line. why is the error of the last lost line.
 	lost int
 	why  error
 }

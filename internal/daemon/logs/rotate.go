@@ -77,8 +77,7 @@ func (r *Rotator) Turn(ctx context.Context) {
 	}
 }
 
-// turn copies the content of a full log to another file and empties the log. It ignores a log that its program rotates
-// itself.
+// turn copies a full log to another file and empties the log. It ignores logs that their programs rotate.
 func (r *Rotator) turn(ctx context.Context, l contract.Log) error {
 	if l.Rotates || l.MaxSize <= 0 {
 		return nil
@@ -96,8 +95,7 @@ func (r *Rotator) turn(ctx context.Context, l contract.Log) error {
 	}
 	err = r.copyAside(ctx, l.Path, aside)
 	if errors.Is(err, winos.ErrNoSpace) {
-		// A disk that is full because of a log is worse than a log with a missing part. So empty the log without a
-		// copy.
+		// Empty the log without a copy: a missing part of a log is better than a disk that the log has filled.
 		logr.FromContextOrDiscard(ctx).Info("there is no room to keep an older log", "path", l.Path, "bytes", info.Size)
 		err = r.host.Files.Remove(aside)
 	}

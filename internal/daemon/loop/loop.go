@@ -40,9 +40,8 @@ func Signal(wake chan<- struct{}) {
 	}
 }
 
-// Grow returns the pause after a failure. previous is the pause after the preceding failure in a row, or zero if this
-// is the first failure. After the first failure, the pause is `first`. After each further failure, it is previous times
-// factor, but at most limit.
+// Grow returns the pause after a failure. After the first failure in a row, previous is zero and the pause is `first`.
+// After each further failure, the pause is the previous pause times factor, but at most limit.
 func Grow(previous time.Duration, factor float64, first, limit time.Duration) time.Duration {
 	if previous == 0 {
 		return first

@@ -59,8 +59,7 @@ type subject struct {
 	latest      resolver.Report
 	first, last time.Time
 	count       int
-	// reportedAt is the time of the last event, and counted is the count in that event. Both are zero before the first
-	// event.
+	// reportedAt and counted are the time of the last event and the count in it. Both are zero before the first event.
 	reportedAt time.Time
 	counted    int
 }
@@ -106,8 +105,7 @@ func (h *Reporter) Run(ctx context.Context, client dynamic.Interface) {
 	})
 }
 
-// tell creates the events that are due: events about failures first, and among the rest the event with the latest
-// report first.
+// tell creates the events that are due: failures first, and then by the time of the latest report, newest first.
 func (h *Reporter) tell(ctx context.Context, client dynamic.Interface) error {
 	now := h.Clock.Now()
 	for _, s := range h.due(now) {
@@ -161,8 +159,7 @@ func keyOf(r resolver.Report) string {
 	return "places " + strings.Join(slices.Compact(sources), ", ")
 }
 
-// reasonOf returns the reason and type of an event. It is normal that a mirror lacks an image, so the type is then
-// Normal.
+// reasonOf returns an event's reason and type. If a mirror only lacks an image, the type is Normal.
 func reasonOf(r resolver.Report) (reason, kind string) {
 	switch {
 	case r.Refused != "":

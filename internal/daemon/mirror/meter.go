@@ -13,8 +13,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// writeEvery is the time between checks of the counters. It is short enough that there is a check between any two
-// scrapes.
+// writeEvery is the time between checks of the counters. It ensures a check between any two scrapes.
 const writeEvery = 15 * time.Second
 
 // Write updates the metrics file until ctx ends. It writes the file when a counter has changed. If the file can't be

@@ -15,8 +15,7 @@ import (
 )
 
 const (
-	// barren is how many attempts in a row may receive nothing. After that, Fetch returns an error, and the caller
-	// retries later.
+	// barren is how many attempts in a row may receive nothing before Fetch fails. The caller retries later.
 	barren = 5
 	// firstRetry is the pause after an attempt that fetched nothing. The pause doubles up to longestRetry. If a busy
 	// source says when to retry, the fetcher waits that long instead.
@@ -26,9 +25,8 @@ const (
 
 // Source provides blobs by digest, such as the operator's payload server.
 type Source interface {
-	// Open returns a reader for the blobs with these digests, one directly after the other. The reader starts at this
-	// offset in bytes of the first blob. It may end before the last blob. If the source is busy, the error is a *Busy.
-	// Each call opens a new reader.
+	// Open returns a new reader for the blobs, one directly after the other, from an offset in bytes in the first blob.
+	// The reader may end before the last blob. If the source is busy, the error is a *Busy.
 	Open(ctx context.Context, digests []string, offset int64) (io.ReadCloser, error)
 }
 
@@ -50,8 +48,8 @@ type Fetcher struct {
 	Clock   clock.Clock
 }
 
-// Bring fetches the wanted blobs that store lacks. It fails if the disk has no space for these blobs and for a copy of
-// each wanted blob.
+// Bring fetches the wanted blobs that store lacks. It fails if the disk has no space for these and a copy of each
+// wanted blob.
 func Bring(ctx context.Context, system winos.System, source Source, store *Store, want []contract.Blob) error {
 	f := Fetcher{Source: source, Store: store, System: system, Clock: clock.RealClock{}}
 	for _, b := range want {
@@ -62,9 +60,8 @@ func Bring(ctx context.Context, system winos.System, source Source, store *Store
 }
 
 // Fetch fetches the wanted blobs that the store lacks, one after the other, and returns the number of received bytes.
-// Before it fetches anything, it checks that the disk has space for all of them. Its errors are, or wrap,
-// *contract.Problem with DiskFull, PayloadCorrupt or PayloadIncomplete. A repeated call continues with the missing
-// blobs.
+// First, it checks that the disk has space for all. Its errors are, or wrap, *contract.Problem with DiskFull,
+// PayloadCorrupt or PayloadIncomplete. A repeated call continues with the missing blobs.
 func (f *Fetcher) Fetch(ctx context.Context, want []contract.Blob) (received int64, err error) {
 	missing, err := f.Store.Missing(want)
 	if err != nil || len(missing) == 0 {
@@ -111,8 +108,8 @@ func (f *Fetcher) room(ctx context.Context, missing []contract.Blob) error {
 }
 
 // fill writes the first of `blobs` to w. It gives up after `barren` attempts in a row that receive nothing. If *body
-// isn't nil, it is a response whose next byte is the first byte of this blob. When fill succeeds, the next byte of
-// *body is the first byte after this blob.
+// isn't nil, its next byte is the first byte of this blob. If fill succeeds, its next byte is the first byte after this
+// blob.
 func (f *Fetcher) fill(ctx context.Context, blobs []contract.Blob, body *io.ReadCloser, w *counted) error {
 	var pause time.Duration
 	for tries := 0; *w.n < blobs[0].Size; {
@@ -141,8 +138,7 @@ func (f *Fetcher) fill(ctx context.Context, blobs []contract.Blob, body *io.Read
 	return nil
 }
 
-// attempt reads the rest of the first blob from *body. If *body is nil, attempt requests a new response from the
-// source.
+// attempt reads the rest of the first blob from *body. If *body is nil, it requests a new response from the source.
 func (f *Fetcher) attempt(ctx context.Context, blobs []contract.Blob, body *io.ReadCloser, w *counted) (err error) {
 	if *body == nil {
 		digests := make([]string, 0, len(blobs))

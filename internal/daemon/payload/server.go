@@ -32,8 +32,8 @@ type Server struct {
 
 var _ Source = (*Server)(nil)
 
-// Open requests the blobs from each address in turn until one responds. If none does, Open returns the error of a busy
-// server, if there is one, or the last error.
+// Open requests the blobs from each address in turn until a server responds. Without a response, it returns the error
+// of a busy server, or the last error.
 func (d *Server) Open(ctx context.Context, digests []string, offset int64) (io.ReadCloser, error) {
 	err := errors.New("no payload server is known")
 	var busy *Busy
@@ -102,8 +102,7 @@ func (b *body) Close() error {
 	return err
 }
 
-// check returns an error unless the response begins at the requested offset. If the server is busy, the error is a
-// *Busy.
+// check returns an error unless the response begins at the offset. If the server is busy, the error is a *Busy.
 func check(response *http.Response, offset int64) error {
 	switch response.StatusCode {
 	case http.StatusOK:

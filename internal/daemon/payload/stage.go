@@ -83,10 +83,9 @@ func NewStager(options StagerOptions) *Stager {
 	return s
 }
 
-// Need requests the blobs of a revision. The Stager fetches them before it stages another revision. The result `over`
-// reports that an attempt to fetch them has ended since the first request. The result problem is why the attempt
-// failed, or nil. The Stager retries until Content is called. Call Need only while a blob is missing. Repeated calls
-// are allowed.
+// Need requests the blobs of a revision. The Stager fetches them before it stages another revision, and retries until
+// Content is called. The result `over` reports that an attempt has ended since the first request. The result problem is
+// why the attempt failed, or nil. Call Need only while a blob is missing. Repeated calls are allowed.
 func (s *Stager) Need(revision string, blobs []contract.Blob) (over bool, problem *contract.Problem) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -116,9 +115,8 @@ func (s *Stager) Content() {
 	}
 }
 
-// Keeps returns the digests of the blobs that must stay in the store, because they were requested or belong to the
-// revision that is being staged. If known is false, this revision's blobs are not known yet, and no blob may be
-// removed.
+// Keeps returns the digests of the blobs that must stay in the store: requested blobs, and the blobs of the revision
+// that is being staged. If known is false, this revision's blobs are unknown, and no blob may be removed.
 func (s *Stager) Keeps() (digests map[string]bool, known bool) {
 	node, seen := s.Node.Get()
 	revision := ""
@@ -142,8 +140,7 @@ func (s *Stager) Keeps() (digests map[string]bool, known bool) {
 	return digests, s.manifest == revision
 }
 
-// task is the work of one attempt: the request of the reconcile loop, or nil, and the name of the revision to stage, or
-// an empty string.
+// task is the work of one attempt: the reconcile loop's request or nil, and the name of the revision to stage or "".
 type task struct {
 	need  *need
 	stage string
@@ -193,8 +190,7 @@ func (s *Stager) wanted() (t task, isOpen bool) {
 	return t, isOpen || t.stage != s.tried.stage || isUnreported(node, t.stage)
 }
 
-// isUnreported reports whether staging is unfinished: the Node shows a staging problem, or doesn't show the revision as
-// staged yet.
+// isUnreported reports whether the Node shows a staging problem, or doesn't show the revision as staged yet.
 func isUnreported(node *unstructured.Unstructured, revision string) bool {
 	a := node.GetAnnotations()
 	_, status := a[contract.StageStatusAnnotation]

@@ -58,8 +58,7 @@ func (s *Store) Missing(want []contract.Blob) (missing []contract.Blob, err erro
 	return missing, nil
 }
 
-// Open returns the content of a blob without verifying it. If the blob is missing, the error is a Problem with
-// ReasonPayloadIncomplete.
+// Open returns a blob's unverified content. If the blob is missing, the error is a Problem, ReasonPayloadIncomplete.
 func (s *Store) Open(digest string) (io.ReadCloser, error) {
 	if err := contract.CheckDigest(digest); err != nil {
 		return nil, err
@@ -141,9 +140,8 @@ func (s *Store) read(ctx context.Context, file string, into io.Writer) (err erro
 	return nil
 }
 
-// Sweep removes the blobs whose digests are not in `named`, except blobs that were written after the time in `before`.
-// It also removes temporary files of interrupted transfers that are as old. If a file can't be removed, Sweep continues
-// with the others.
+// Sweep removes blobs whose digests are not in `named`, and temporary files of interrupted transfers, if they were
+// written before the time `before`. If a file can't be removed, Sweep continues with the others.
 func (s *Store) Sweep(named map[string]bool, before time.Time) (removed int, err error) {
 	entries, err := s.files.List(contract.DirStore)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -168,8 +166,7 @@ func (s *Store) Sweep(named map[string]bool, before time.Time) (removed int, err
 }
 
 // Create starts to write a blob to a temporary file. All verbs use the same temporary name, because only one verb runs
-// at a time. When the daemon fetches a blob, it uses another temporary name, because the operator may send the same
-// blob at the same time.
+// at a time. The daemon uses another name, because the operator may send a blob while the daemon fetches it.
 func (s *Store) Create(blob contract.Blob) (payload.Pending, error) { return s.create(blob, ".tmp") }
 
 // create is like Create, with a suffix for the temporary name.

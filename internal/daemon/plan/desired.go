@@ -34,11 +34,10 @@ type Desired struct {
 	// Services are in the order of their starts.
 	Services []Service
 	Files    []File
-	// Kubeconfigs are kubeconfigs that are not files of the manifest, because programs on the host write them. If such
-	// a file exists, it must have the CA in Content.
+	// Kubeconfigs are kubeconfigs that programs on the host write, and not files of the manifest. If such a file
+	// exists, it must have the CA in Content.
 	Kubeconfigs []File
-	// Environment holds the system variables to set. Watched lists variables that are deleted if they are not in
-	// Environment.
+	// Environment holds the system variables to set. Variables in Watched that are not in Environment are deleted.
 	Environment map[string]string
 	Watched     []string
 	// Roots maps fingerprints to the CA certificates (DER) for the root store: see Fingerprint.
@@ -47,8 +46,7 @@ type Desired struct {
 	Routes []netip.Addr
 	// Network is the name of the pods' HNS network.
 	Network string
-	// RegistryUnknown reports that it is unknown which registry files containerd needs. Then no registry file is
-	// removed.
+	// RegistryUnknown means that containerd's registry files are unknown. Then none of them is removed.
 	RegistryUnknown bool
 	// Facts are the facts that were used to compute the desired state.
 	Facts map[contract.Fact]string
@@ -62,8 +60,7 @@ type Service struct {
 	// Inputs is the digest of everything that the service's process reads at its start. If it changes, the service
 	// restarts.
 	Inputs string
-	// RequiresFile is the path of a file that another program creates, or empty. While the file is missing, the service
-	// stays unchanged.
+	// RequiresFile is the path of another program's file, or empty. If it is missing, the service stays unchanged.
 	RequiresFile string
 	// Waiting is the problem that a value is unknown, or nil. While it is set, the service stays unchanged.
 	Waiting *contract.Problem
@@ -82,9 +79,8 @@ type File struct {
 	Waiting *contract.Problem
 }
 
-// Recovery returns how the service manager restarts a service that ends unexpectedly. Before the first restart it waits
-// for the first delay, and so on. When the service has run for the time reset, the service manager begins with the
-// first delay again.
+// Recovery returns how the service manager restarts a service that ends unexpectedly: the delays before the first and
+// later restarts, and how long the service must run until the first delay applies again.
 func Recovery() (delays []time.Duration, reset time.Duration) {
 	return []time.Duration{10 * time.Second, 30 * time.Second, 60 * time.Second, 120 * time.Second}, 300 * time.Second
 }

@@ -96,8 +96,8 @@ func (s *Metadata) GCPHostname(ctx context.Context) (string, error) {
 	return checked(name)
 }
 
-// checked returns the name in lower case. It returns an error if the name is invalid for a Node, because the name is
-// inserted into command lines.
+// checked returns the name in lower case. It refuses an invalid name for a Node, because command lines contain the
+// name.
 func checked(name string) (string, error) {
 	name = strings.ToLower(name)
 	if wrong := validation.IsDNS1123Subdomain(name); len(wrong) > 0 {

@@ -73,13 +73,11 @@ type Observed struct {
 // Plan is the result of Diff: steps, and problems that prevent other steps.
 type Plan struct {
 	Steps []Step
-	// Waiting lists the problems of unknown values. Conflicts lists the problems of objects that have the same name as
-	// ours but belong to other programs.
+	// Waiting lists unknown values. Conflicts lists objects of other programs that have the same names as ours.
 	Waiting, Conflicts []*contract.Problem
 }
 
-// Diff computes the steps that change the host from the state in `have` to the state in `want`. `was` is the record of
-// earlier changes.
+// Diff computes the steps that change the host from `have` to `want`. `was` is the record of earlier changes.
 func Diff(want Desired, have Observed, was state.Changes) Plan {
 	p := &planner{want: want, have: have, was: was, unwritten: map[string]bool{}, pointed: map[string]bool{}}
 	p.rights()
@@ -106,8 +104,7 @@ type planner struct {
 	pointed map[string]bool
 }
 
-// step adds a step to the plan, unless Observed.Held reports that the step must not be taken now. The result reports
-// whether the step is in the plan.
+// step adds a step to the plan, unless Observed.Held forbids it. It reports whether the step is in the plan.
 func (p *planner) step(step Step) bool {
 	if p.have.Held != nil && p.have.Held(step) {
 		return false
@@ -357,9 +354,8 @@ func (p *planner) stops(usable []Service) map[string]bool {
 	return down
 }
 
-// stale reports whether a service's process started before its current inputs existed. If a file must be written, the
-// process counts as stale even if the state file records the same inputs, because the process may have read the wrong
-// content.
+// stale reports whether a service's process started before its current inputs existed. A file that must be written
+// makes it stale even if the state file records the same inputs, because the process may have read the wrong content.
 func (p *planner) stale(s Service, current winos.Service) bool {
 	start := p.was.Services[s.Name]
 	if p.pointed[s.Name] || start.Inputs != s.Inputs || (current.PID != 0 && current.PID == start.NotPID) {
@@ -372,8 +368,7 @@ func (p *planner) stale(s Service, current winos.Service) bool {
 }
 
 // astray reports whether another program changed the command or environment of a service, and the service may have
-// started since the change. If the service started before the change, it is not astray, because its process still has
-// the right configuration.
+// started since the change. A process that started before the change still has the right configuration.
 func (p *planner) astray(s Service, current winos.Service) bool {
 	if current.Command == s.Command && maps.Equal(current.Environment, s.Environment) {
 		return false

@@ -34,8 +34,7 @@ type revisions struct {
 	intervals Intervals
 	// latest watches the Secret with the most recently published revision.
 	latest latest
-	// last is the candidate that was read last. It is nil if the host has the revision that the Node's annotation
-	// names.
+	// last is the last candidate. It is nil if the host has the revision that the Node's annotation names.
 	last *state.Revision
 	// serverCA manages the CA that the daemon uses to verify the API server.
 	serverCA serverCA
@@ -78,9 +77,8 @@ func (r *Reconciler) understand() *contract.Problem {
 	return nil
 }
 
-// read returns the revision with this name. While the watch may still deliver it, read returns neither a revision nor a
-// problem. If the revision can't be read, read retries at growing intervals. Between two attempts it returns the
-// problem of the last one.
+// read returns the revision with this name, or nothing while the watch may still deliver it. If the revision can't be
+// read, read retries at growing intervals. Between attempts it returns the problem of the last attempt.
 func (r *revisions) read(ctx context.Context, name string) (found *state.Revision, problem *contract.Problem) {
 	if r.last != nil && r.last.Name == name {
 		return r.last, nil
@@ -120,8 +118,7 @@ func (r *revisions) known(name string) *state.Revision {
 	return nil
 }
 
-// published reads a revision from its ConfigMap and its Secret. The operator publishes both before a Node's annotation
-// names the revision.
+// published reads a revision from its ConfigMap and its Secret. The operator publishes both before it annotates a Node.
 func (r *revisions) published(ctx context.Context, name string) (*state.Revision, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
@@ -196,8 +193,7 @@ func problemOf(err error) *contract.Problem {
 	return contract.NewProblem(contract.ReasonManifestInvalid, "%v", err)
 }
 
-// withoutReason returns the text of an error. If the text ends with p, withoutReason omits the number and the reason of
-// p.
+// withoutReason returns the text of an error. If it ends with p, withoutReason omits p's number and reason.
 func withoutReason(err error, p *contract.Problem) string {
 	text, ends := strings.CutSuffix(err.Error(), p.Error())
 	if ends {

@@ -29,8 +29,8 @@ func newFailures(s *state.File, intervals Intervals, clock clock.Clock) *failure
 	return &failures{state: s, intervals: intervals, clock: clock}
 }
 
-// mayTry reports whether the daemon may try the candidate c now: c exists, and either it isn't the revision that failed
-// last, or its retry is due.
+// mayTry reports whether the daemon may try c now: c exists, and isn't the revision that failed last or is due for a
+// retry.
 func (f *failures) mayTry(c *state.Revision) bool {
 	last := f.state.Failed
 	return c != nil && (last == nil || last.Name != c.Name || !f.clock.Now().Before(last.Until))

@@ -14,14 +14,12 @@ type Intervals struct {
 	// QuickCheck is the time between quick checks of services, sizes of files, the environment, certificates, routes
 	// and addresses. Default: 10 s.
 	QuickCheck time.Duration
-	// Resync is the time between full passes while the host is in its desired state. It varies randomly by up to a
-	// fifth. Default: 2 min.
+	// Resync is the time between full passes in the desired state, plus or minus a random fifth. Default: 2 min.
 	Resync time.Duration
 	// Waiting is the first pause after a pass that waits for a fact that no event announces, such as the subnet of the
 	// overlay network. The pause grows up to WaitingLimit. Defaults: 1 s and 15 s.
 	Waiting, WaitingLimit time.Duration
-	// Failing is the first pause after a pass that failed. The pause doubles up to FailingLimit. Defaults: 5 s and 1
-	// min.
+	// Failing is the first pause after a failed pass. It doubles up to FailingLimit. Defaults: 5 s and 1 min.
 	Failing, FailingLimit time.Duration
 	// Retry is the first pause before a failed revision is tried again. The pause doubles up to RetryLimit. Defaults: 1
 	// min and 20 min.

@@ -12,8 +12,8 @@ import (
 )
 
 // latestWait is how long the daemon waits for its watch to deliver the revision that the Node's annotation names. The
-// operator publishes the revision before it changes the annotation, but the Secret has its own watch, which may be
-// slower than the watch of the Node.
+// operator publishes the revision before it changes the annotation, but the Secret's watch may be slower than the
+// Node's.
 const latestWait = 3 * time.Second
 
 // latest watches the Secret with the most recently published revision. The Secret only delivers content. The Node's

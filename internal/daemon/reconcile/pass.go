@@ -51,8 +51,7 @@ type onTrial struct {
 	// isApplied reports that all steps of the revision were taken. A failed step counts as taken if it failed in the
 	// same way before this revision. isReplaced reports that another program of the daemon was installed.
 	isApplied, isReplaced bool
-	// verifyDue is when the services that the revision started will have run long enough. It is zero if there is
-	// nothing to verify.
+	// verifyDue is when the revision's started services have run long enough, or zero if none must be verified.
 	verifyDue time.Time
 	// changed reports that the revision has changed the host. hampered reports that the last pass had only failures
 	// that existed before this revision. Then the next pass doesn't stop at a failed step.
@@ -95,8 +94,7 @@ func (r *Reconciler) facts(ctx context.Context, p *pass) trial.Facts {
 	return f
 }
 
-// untilVerified returns how long the started services must still run. It is zero or negative if they need not run
-// longer.
+// untilVerified returns how long the started services must still run. It is at most zero if they have run long enough.
 func (r *Reconciler) untilVerified() time.Duration {
 	if r.trial.verifyDue.IsZero() {
 		return 0
@@ -186,8 +184,7 @@ func (r *Reconciler) begin(ctx context.Context, c *state.Revision) {
 	}
 }
 
-// apply runs a pass for the revision on trial. The pass stops at the first failed step, unless the last pass was
-// hampered.
+// apply runs a pass for the revision on trial. It stops at the first failed step, unless the last pass was hampered.
 func (r *Reconciler) apply(ctx context.Context, p *pass) {
 	r.remember(ctx, p.node)
 	report := r.applier.Apply(ctx, r.request(p, !r.trial.hampered))

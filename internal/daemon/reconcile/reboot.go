@@ -100,9 +100,8 @@ func (b *reboots) refresh(ctx context.Context) (err error) {
 }
 
 // reboot reboots the host if the operator has approved the end of exactly this boot: the approval must equal the boot
-// ID that this daemon reports. reboot requests one reboot per approval. An older daemon reported a shorter ID, which a
-// previous boot may have had as well. So reboot ignores an approval with such an ID, and the operator approves again
-// with the reported ID.
+// ID that this daemon reports. reboot requests one reboot per approval. It ignores an approval with the shorter ID of
+// an older daemon, because a previous boot may have the same ID. The operator then approves again with the reported ID.
 func (b *reboots) reboot(ctx context.Context, node *unstructured.Unstructured) error {
 	if b.facts.BootID == "" || node.GetAnnotations()[contract.RebootApprovedAnnotation] != b.facts.BootID {
 		b.asked = false

@@ -55,8 +55,7 @@ type Options struct {
 	Trust func(ctx context.Context, ca []byte, next bool) (settled bool, err error)
 	// Reach is passed to apply.Options.
 	Reach func(ctx context.Context, to apiclient.Server) error
-	// Follow, if set, is called with the host's manifest at the start, and again whenever the host gets another
-	// manifest.
+	// Follow, if set, is called with the host's manifest at the start, and with each new manifest of the host.
 	Follow func(contract.Manifest)
 	// Report, if set, is called with the result of each pass.
 	Report    func(contract.Reconciled)
@@ -200,8 +199,7 @@ func (r *Reconciler) watch(ctx context.Context, client dynamic.ResourceInterface
 	return w
 }
 
-// watchLatest starts the watch of the Secret with the most recently published revision, once the watch of the Node has
-// an answer.
+// watchLatest starts the watch of the newest revision's Secret, once the watch of the Node has an answer.
 func (r *Reconciler) watchLatest(ctx context.Context) {
 	if _, answers := r.node.Get(); !answers || r.revisions.latest.watch != nil {
 		return
@@ -209,8 +207,8 @@ func (r *Reconciler) watchLatest(ctx context.Context) {
 	r.revisions.latest.watch = r.watch(ctx, r.Client.Resource(secrets).Namespace(r.Namespace), contract.LatestSecret)
 }
 
-// inputs are the values, apart from the state of the host, that decide whether a pass is needed. Most updates of a Node
-// (heartbeats, images) change none of these values.
+// inputs are the values outside the host that decide whether a pass is needed. Most updates of a Node (heartbeats,
+// images) change none of them.
 type inputs struct {
 	exists                    bool
 	desired, revision, status string
@@ -269,8 +267,7 @@ func (r *Reconciler) reasonForPass(c *state.Revision, changed bool) string {
 	return ""
 }
 
-// reasonToLook returns why a periodic check must run a pass although no input has changed. It returns an empty string
-// if there is no reason.
+// reasonToLook returns why a periodic check must run a pass although no input has changed, or an empty string.
 func (r *Reconciler) reasonToLook(ctx context.Context) string {
 	switch {
 	case !r.State.Verified && r.State.Before != nil && !r.trial.isApplied:
@@ -375,8 +372,8 @@ func desired(node *unstructured.Unstructured) string {
 	return node.GetAnnotations()[contract.DesiredRevisionAnnotation]
 }
 
-// remember stores the values of the Node's fields that the manifest uses, so that services can start while the API
-// server is unreachable. It returns these values.
+// remember stores and returns the values of the Node that the manifest uses, so that services can start while the API
+// server is unreachable.
 func (r *Reconciler) remember(ctx context.Context, node *unstructured.Unstructured) map[string]string {
 	paths := plan.NodePaths(r.State.Manifest)
 	values := make(map[string]string, len(paths))

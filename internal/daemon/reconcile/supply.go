@@ -20,9 +20,8 @@ type supply struct {
 }
 
 // lacks returns a problem while the Stager fetches the candidate's missing payload. It returns nil if no payload is
-// missing, or if the last attempt to fetch it failed. In the second case, the daemon tries the candidate anyway. The
-// candidate succeeds if the files of the missing blobs are already in place. Otherwise the trial fails before it
-// changes the host.
+// missing, or if the last attempt to fetch it failed. In the second case, the daemon tries the candidate anyway,
+// because the files of the missing blobs may already be in place. Otherwise the trial fails before it changes the host.
 func (s *supply) lacks(c *state.Revision) *contract.Problem {
 	if s.stager == nil {
 		return nil
@@ -72,9 +71,8 @@ func ofPayload(p *contract.Problem) bool {
 	return p.Reason == contract.ReasonPayloadIncomplete || p.Reason == contract.ReasonPayloadCorrupt
 }
 
-// supplied reports whether an attempt to fetch payload has ended since the last call of supplied. If the candidate has
-// failed because its payload was incomplete, and the payload is complete now, supplied makes the candidate due for a
-// retry.
+// supplied reports whether an attempt to fetch payload has ended since the last call. If the candidate failed for lack
+// of payload that is complete now, supplied makes the candidate due for a retry.
 func (r *Reconciler) supplied(c *state.Revision) bool {
 	if !r.supply.arrived.Swap(false) {
 		return false

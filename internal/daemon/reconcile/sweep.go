@@ -12,9 +12,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// The daemon removes unused payload when a new revision was verified, and apart from that at most once per sweepPause.
-// A blob that no known manifest contains may belong to a future revision. So the daemon keeps such a blob for
-// stagedLife after the blob was written.
+// The daemon removes unused payload when a new revision was verified, and otherwise at most once per sweepPause. A blob
+// in no known manifest may belong to a future revision, so the daemon keeps it for stagedLife after it was written.
 const (
 	sweepPause = time.Hour
 	stagedLife = 24 * time.Hour

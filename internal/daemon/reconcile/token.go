@@ -18,8 +18,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// tokenPause is the longest time between two checks of the token. A longer timer would be unreliable, because timers
-// stop while a host is suspended.
+// tokenPause limits the time between checks of the token, because timers stop while a host is suspended.
 const tokenPause = 5 * time.Minute
 
 // token renews the token of one service on the host, in its own goroutine, as long as the manifest uses the token. The
@@ -98,8 +97,7 @@ func (t *token) look(ctx context.Context) time.Duration {
 }
 
 // complain reports why the token could not be renewed, if the service has no token of this Node or its token expires
-// soon. A newly started daemon does not know the age of an existing token, and assumes that half of the token's
-// lifetime remains.
+// soon. A newly started daemon does not know an existing token's age, and assumes that half of its lifetime remains.
 func (t *token) complain(uid types.UID, err error) {
 	reason := contract.ReasonTokenPending
 	if (uid == t.uid || t.uid == "") && t.there() {

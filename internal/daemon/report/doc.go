@@ -2,6 +2,5 @@
 // differences from the desired revision. kubelet's log query can read this file.
 //
 // The daemon writes the file periodically, and a verb prints it. The package changes only this file. It starts no
-// process and sends nothing. The report contains the names of objects such as variables and files, but not their values
-// or contents.
+// process and sends nothing. The report contains names of variables and files, but not their values and contents.
 package report

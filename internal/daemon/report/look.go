@@ -106,8 +106,7 @@ func services(ctx context.Context, manager winos.Services, was state.State, r *c
 	}
 }
 
-// networks reports the network of the current revision, and the networks of earlier revisions that still exist in the
-// state file.
+// networks reports the network of the current revision, and networks of earlier revisions in the state file.
 func networks(ctx context.Context, network winos.Network, was state.State, r *contract.NodeReport) {
 	if was.Revision.Name == "" {
 		return

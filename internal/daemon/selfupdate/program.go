@@ -28,8 +28,7 @@ type Program struct {
 	digest string
 	// tested is the digest of the last exe that passed the smoke test on this host.
 	tested string
-	// deadline is the timer that ends this process if its program isn't accepted in time. It is nil if the program is
-	// not on trial.
+	// deadline ends this process if its program isn't accepted in time. It is nil if the program is not on trial.
 	deadline *time.Timer
 }
 
@@ -106,8 +105,7 @@ func (p *Program) Tidy(ctx context.Context) {
 	}
 }
 
-// Replace tests the daemon of a revision and installs it in place of this program. If Replace returns nil, this process
-// must exit.
+// Replace tests and installs the daemon of a revision. If Replace returns nil, this process must exit.
 func (p *Program) Replace(ctx context.Context, revision state.Revision) *contract.Problem {
 	exe, _ := revision.Manifest.DaemonProgram()
 	if problem := p.SmokeTest(ctx, revision.Manifest); problem != nil {
@@ -169,8 +167,8 @@ func (p *Program) install(ctx context.Context, digest string) error {
 	}, digest)
 }
 
-// copyTo opens a blob in the store and calls the function write with its content and with the access rights for path.
-// If the blob is damaged, copyTo deletes the blob and returns an error.
+// copyTo calls the function write with a blob's content and with the access rights for path. If the blob is damaged,
+// copyTo deletes the blob and returns an error.
 func (p *Program) copyTo(path string, write func(content apply.Content) error, digest string) error {
 	var content io.ReadCloser
 	err := winos.UntilClosed(nil, func() (err error) { content, err = p.store.Open(digest); return err })

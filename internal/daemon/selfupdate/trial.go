@@ -97,9 +97,8 @@ func (p *Program) begin(ctx context.Context) (limit time.Duration, err error) {
 	return 0, nil
 }
 
-// restore rolls back to the previous revision, installs its program, and records in the state file why. If the state
-// file can't be written, restore only logs this. The restored program then detects again that the trial has failed, and
-// records it.
+// restore rolls back to the previous revision, installs its program, and records the reason. If the state file can't be
+// written, restore only logs this: the restored program detects that the trial has failed, and records it.
 func (p *Program) restore(ctx context.Context, why string) error {
 	failed := p.state.Revision
 	isTried, to := false, failed
@@ -126,10 +125,10 @@ func (p *Program) restore(ctx context.Context, why string) error {
 }
 
 // Accept ends the trial of this program if its revision is verified, or if this process has run for at least ownLife.
-// The parameter `lived` is the time that this process has run. A program that has run for ownLife can roll back by
-// itself or on the operator's request. Call Accept only if the API server has answered. Call it before the revision is
-// reported on the Node, because the old program must not be restored after that report. Accept returns a problem if the
-// end of the trial can't be recorded.
+// `lived` is the time that this process has run. After ownLife, it can roll back by itself or on the operator's
+// request. Call Accept only if the API server has answered, and before the revision is reported on the Node, because
+// the old program must not be restored after that report. Accept returns a problem if it can't record the end of the
+// trial.
 func (p *Program) Accept(lived time.Duration) *contract.Problem {
 	if p.state.Update == nil || !p.state.Verified && lived < ownLife {
 		return nil

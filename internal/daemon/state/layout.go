@@ -89,8 +89,7 @@ func Open(files winos.Files) (*File, error) {
 	if state == spare || stateFile.Exists() {
 		return stateFile, nil
 	}
-	// Either C:\k was empty, or we created these directories before the state file was lost. In both cases they are
-	// ours.
+	// These are ours: C:\k was empty, or we created them before the state file was lost.
 	for _, dir := range Directories() {
 		for _, d := range append(parents(dir), dir) {
 			if d == contract.DirK || contract.Within(contract.DirK, d) {

@@ -20,8 +20,7 @@ import (
 type State struct {
 	// NodeName is the name of this host's Node. It is empty until bootstrap has determined the name.
 	NodeName string `json:"nodeName,omitempty"`
-	// NodeIP is the node's address that its WindowsInstance sets. If it is empty, the node uses the address of the
-	// default route.
+	// NodeIP is the node's address in its WindowsInstance. If it is empty, the default route's address applies.
 	NodeIP string `json:"nodeIP,omitempty"`
 	// LastIP is the node's address if NodeIP is empty. It is the address that the default route had. The node keeps
 	// LastIP while the host has this address, even if the default route changes.
@@ -58,8 +57,7 @@ type State struct {
 
 // Changes records what the daemon changed on the host. Cleanup reverts these changes.
 type Changes struct {
-	// HostnameBefore is the host's name before prepare changed it to HostnameSet. Both are empty if prepare didn't
-	// rename the host.
+	// HostnameBefore is the host's name before prepare changed it to HostnameSet. Both are empty without a change.
 	HostnameBefore string `json:"hostnameBefore,omitempty"`
 	HostnameSet    string `json:"hostnameSet,omitempty"`
 	// Reboots counts the reboots that prepare has requested.
@@ -87,8 +85,7 @@ type Changes struct {
 	Interrupted Names `json:"interrupted,omitempty"`
 	// Routes lists the IP addresses that we added a route for.
 	Routes Names `json:"routes,omitempty"`
-	// Networks lists the HNS networks of the current revision and of earlier revisions. A name is removed from the list
-	// when the network is deleted.
+	// Networks lists the existing HNS networks of the current revision and of earlier revisions.
 	Networks Names `json:"networks,omitempty"`
 }
 
@@ -135,8 +132,7 @@ type Variable struct {
 	RemovedIn string `json:"removedIn,omitempty"`
 }
 
-// IsInherited reports whether the service manager still passes a deleted variable to services. boot is the current boot
-// ID.
+// IsInherited reports whether the service manager still passes a deleted variable to services in the boot `boot`.
 func (v Variable) IsInherited(boot string) bool {
 	return v.SetIn != boot && (v.RemovedIn == "" || v.RemovedIn == boot)
 }
@@ -255,8 +251,8 @@ func (s *State) Fail(revision string, why *contract.Problem, first, limit time.D
 	}
 }
 
-// HeldInstead returns a copy of `why`, the problem of a failed revision. The copy's detail also names the failed
-// revision and the revision that the host keeps.
+// HeldInstead adds to the problem of a failed revision the names of this revision and of the revision that the host
+// keeps.
 func (s *State) HeldInstead(of string, why *contract.Problem) *contract.Problem {
 	return contract.NewProblem(why.Reason, "%s%s; the host is held at %s", contract.AboutRevision(of), why.Detail,
 		s.Revision.Name)

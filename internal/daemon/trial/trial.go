@@ -20,9 +20,8 @@ type Facts struct {
 	Starts  int
 	IsLate  bool
 
-	// HasHeld reports that the host's revision is verified: the host has been completely in this revision's state at
-	// least once. HasPrevious reports that another revision was verified before it. Without a previous revision, the
-	// host can't roll back.
+	// HasHeld reports that the host's revision is verified: the host has been completely in its state at least once.
+	// HasPrevious reports that another revision was verified before. Otherwise, the host can't roll back.
 	HasHeld, HasPrevious bool
 
 	// IsReplaced reports that another program of the daemon was installed over this program. NeedsReplacing reports
@@ -31,12 +30,10 @@ type Facts struct {
 	// MayTry reports that the Node's annotation names another revision, that its payload is on the host or can't be
 	// fetched, and that the daemon may try it now. A revision that failed may be tried again only after a pause.
 	MayTry bool
-	// Unreadable, Ended and Broken are set if the revision failed. Unreadable: this daemon can't parse the revision.
-	// Ended: a service that the revision started has ended. Broken: a step failed that did not fail before this
-	// revision.
+	// Unreadable, Ended and Broken are set if the revision failed: this daemon can't parse it, a service that it
+	// started has ended, or a step failed that did not fail before this revision.
 	Unreadable, Ended, Broken *contract.Problem
-	// IsApplied reports that all steps of the revision were taken. A failed step counts as taken if it failed in the
-	// same way before this revision.
+	// IsApplied reports that all steps of the revision were taken, or failed in the same way as before this revision.
 	IsApplied bool
 	// IsLooked reports that the daemon has just checked the whole host. Holds reports that the host is in the desired
 	// state of the revision. IsVerifying reports that services which the revision started have not run long enough yet.
@@ -66,8 +63,8 @@ const (
 	Serve    Action = "begin to reconcile"
 )
 
-// MaxStarts limits the starts of a program on trial. At the start with this number, the program restores the previous
-// program instead of running.
+// MaxStarts limits the starts of a program on trial. At this start, it restores the previous program instead of
+// running.
 const MaxStarts = 3
 
 // Row is one row of the table.

@@ -54,9 +54,8 @@ func accessOf(sddl string) Access {
 }
 
 // foreign reports whether a security descriptor in text form lets an untrusted account replace a directory or its
-// content. The owner can do so, and an account with any of these rights: WRITE_DAC and WRITE_OWNER permit a change of
-// the rights, DELETE permits a rename, and FILE_DELETE_CHILD permits the deletion of other accounts' files in the
-// directory.
+// content. The owner can change the rights, and so can accounts with WRITE_DAC or WRITE_OWNER. DELETE permits a rename.
+// FILE_DELETE_CHILD permits the deletion of other accounts' files in the directory.
 func foreign(sddl string) bool {
 	entries, ok := entriesOf(sddl)
 	return !ok || slices.ContainsFunc(entries, func(entry []string) bool {

@@ -10,8 +10,7 @@ import (
 // asideMark precedes the number in the name of a program that was moved aside.
 const asideMark = ".old-"
 
-// AsidePath returns the new path of a running program. The program is renamed so that its successor can be stored at
-// path.
+// AsidePath returns the new path of a running program that is renamed to make room for its successor.
 func AsidePath(path string, number int) string { return path + asideMark + strconv.Itoa(number) }
 
 // RemoveInUse moves a running program to a unique path, and makes the next boot delete it there. If the next boot

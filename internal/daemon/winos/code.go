@@ -5,8 +5,7 @@ import "io/fs"
 // win32OfHRESULT is the upper half of an HRESULT whose lower half is a Win32 error code.
 const win32OfHRESULT = 0x8007
 
-// meaning returns the error of this package or of io/fs that a Windows error code (Win32 or HRESULT) stands for, or
-// nil. No other function interprets codes. Codes:
+// meaning returns this package's or io/fs's error for a Windows error code (Win32 or HRESULT), or nil. Codes:
 // https://learn.microsoft.com/en-us/windows/win32/debug/system-error-codes.
 func meaning(code uint32) error {
 	if code>>16 == win32OfHRESULT {

@@ -29,9 +29,8 @@ func code(err error) uint32 {
 	return 0
 }
 
-// interruptible runs a Windows call that doesn't support contexts. If ctx ends first, interruptible returns, the call
-// continues in the background, and its result is dropped. So after an error, the caller must no longer use the call's
-// data.
+// interruptible runs a Windows call that doesn't support contexts. If ctx ends first, the call continues in the
+// background and its result is dropped. So after an error, don't use the call's data any longer.
 func interruptible[T any](ctx context.Context, call func() (T, error)) (T, error) {
 	type answer struct {
 		value T

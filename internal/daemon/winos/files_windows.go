@@ -65,8 +65,7 @@ func (f files) Create(path string, access Access) (io.WriteCloser, error) {
 	return &openFile{file: os.NewFile(uintptr(h), path), path: path, written: true}, nil
 }
 
-// removeFile deletes the file at path, so that a new file can be created there. If path is a directory, it returns
-// ErrDenied.
+// removeFile deletes the file at path to make room for a new file. If path is a directory, it returns ErrDenied.
 func (f files) removeFile(path string) error {
 	info, err := f.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -95,8 +94,7 @@ func (files) Rename(from, to string) error {
 	return fail(reason(target, err), "%s", doing)
 }
 
-// Remove implements Files. It also deletes read-only files. If path is a link or junction, Remove deletes the link, not
-// its target.
+// Remove also deletes read-only files. It deletes a link or junction itself, not its target.
 func (files) Remove(path string) error {
 	doing := "removing " + path
 	name, err := systemPath(path)
@@ -137,8 +135,7 @@ func (files) Stat(path string) (FileInfo, error) {
 	described := describe(info, accessOf(sddl))
 	described.Name = path[strings.LastIndex(path, `\`)+1:]
 	described.Foreign = foreign(sddl)
-	// For a link, sddl describes the target. But the owner of the link can change the target, so check the link as
-	// well.
+	// A link's owner can change its target, which sddl describes, so check the link as well.
 	if !info.IsDir() && !info.Mode().IsRegular() {
 		own, err := linkSecurity(name)
 		described.Foreign = described.Foreign || err != nil || foreign(own)
@@ -246,8 +243,7 @@ func systemPath(path string) (*uint16, error) {
 // length to 260 nor normalises the path.
 func verbatim(path string) string { return `\\?\` + path }
 
-// securityOf returns the security attributes for a new file or directory. If sddl is empty, it returns nil, so that the
-// file inherits its rights.
+// securityOf returns the security attributes for a new file or directory. If sddl is empty, it returns nil: inherit.
 func securityOf(sddl string) (*windows.SecurityAttributes, error) {
 	if sddl == "" {
 		return nil, nil
@@ -274,8 +270,7 @@ func (a Access) descriptor() string {
 
 const securityParts = windows.OWNER_SECURITY_INFORMATION | windows.DACL_SECURITY_INFORMATION
 
-// securityOn reads the security descriptor of path. If the file system has no access rights, like FAT, the result is
-// empty.
+// securityOn reads the security descriptor of path. It is empty on a file system without access rights, such as FAT.
 func securityOn(path string) (sddl string, err error) {
 	descriptor, err := windows.GetNamedSecurityInfo(verbatim(path), windows.SE_FILE_OBJECT, securityParts)
 	if errors.Is(err, windows.ERROR_NOT_SUPPORTED) || errors.Is(err, windows.ERROR_INVALID_FUNCTION) {

@@ -36,8 +36,7 @@ func (network) HNSNetwork(ctx context.Context, name string) (HNSNetwork, error) 
 	return found, failHNS(err, "looking at HNS network %s", name)
 }
 
-// EnsureEndpoint implements Network. It doesn't change an existing endpoint. If the host doesn't have the endpoint's
-// address, EnsureEndpoint attaches the endpoint to the host.
+// EnsureEndpoint doesn't change an existing endpoint. If the host lacks its address, it attaches the endpoint.
 func (network) EnsureEndpoint(ctx context.Context, network, endpoint string, address netip.Addr) (netip.Addr, error) {
 	ip, err := withHNS(ctx, func() (netip.Addr, error) {
 		on, err := hcn.GetNetworkByName(network)
@@ -79,10 +78,9 @@ func (network) EnsureEndpoint(ctx context.Context, network, endpoint string, add
 	return ip, failHNS(err, "making HNS endpoint %s on network %s", endpoint, network)
 }
 
-// endpointOn finds an endpoint on one network: the endpoint with this name, or else a local endpoint without a name
-// that has this address, because kube-proxy creates such an endpoint. If there is neither, found is nil. An endpoint of
-// the same name may exist on other networks. endpointOn also reports whether an endpoint on this network has the
-// address.
+// endpointOn finds an endpoint on one network by its name, or else a local endpoint without a name by its address, as
+// kube-proxy creates it. If there is neither, found is nil. Other networks may have an endpoint of the same name. taken
+// reports whether an endpoint on this network has the address.
 func endpointOn(networkID, name string, address netip.Addr) (found *hcsshim.HNSEndpoint, taken bool, err error) {
 	all, err := hcsshim.HNSListEndpointRequest()
 	if err != nil {

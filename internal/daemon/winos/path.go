@@ -14,9 +14,8 @@ const (
 )
 
 // CheckPath returns an error if path is not an absolute path that every Windows Server accepts. A path has a drive
-// letter, backslashes, and names without reserved characters. A name must not be the name of a device, and must not end
-// with a dot or a space. Only the root of a drive, such as C:\, ends with a backslash. The error wraps ErrInvalidName
-// and explains what is wrong.
+// letter, backslashes, and names. A name has no reserved characters, is not the name of a device, and doesn't end with
+// a dot or a space. Only the root of a drive, such as C:\, ends with a backslash. The error wraps ErrInvalidName.
 //
 // The check is needed before each call into Windows, for two reasons. Windows itself skips many checks for a path in
 // verbatim form (\\?\). And Wine, which runs some of the tests, accepts names that Windows refuses. The rules:
@@ -93,8 +92,7 @@ func units(s string) int {
 	return n
 }
 
-// parents lists the directories above a path, the drive's root first, and then the path itself. CheckPath must have
-// accepted the path.
+// parents lists the directories above a path that CheckPath accepts, the drive's root first, and then the path itself.
 func parents(path string) []string {
 	all := []string{path[:3]}
 	for i := 3; i < len(path); i++ {

@@ -2,8 +2,8 @@ package winos
 
 import "encoding/binary"
 
-// tableForm is the layout of a table of TCP listeners. The table begins with the number of rows. All rows have the same
-// length, in the field row. The fields port and pid are offsets in a row. All fields are in bytes.
+// tableForm is the layout of a table of TCP listeners, which begins with the number of rows. row is the length of a
+// row, and port and pid are offsets in a row, all in bytes.
 type tableForm struct{ row, port, pid int }
 
 // tcp4 and tcp6 are the layouts of GetExtendedTcpTable for IPv4 and IPv6:
@@ -36,8 +36,8 @@ func listeners(table []byte, form tableForm) []listener {
 	return all
 }
 
-// programs returns the name of the program that listens on each port. names are the known processes by their ID. If the
-// process is unknown, the name of its program is empty.
+// programs maps ports to the names of the programs that listen on them. names maps process IDs to names. If a process
+// is unknown, the name is empty.
 func programs(all []listener, names map[uint32]string) map[int]string {
 	ports := map[int]string{}
 	for _, l := range all {

@@ -49,8 +49,7 @@ func (p process) ended() bool {
 	return err == nil && event == windows.WAIT_OBJECT_0
 }
 
-// wait returns when the process has ended, or with ctx's error. It waits in short slices, because Windows can't
-// interrupt a wait for a handle.
+// wait returns when the process or ctx has ended. It polls, because Windows can't interrupt a wait for a handle.
 func (p process) wait(ctx context.Context) error {
 	const slice = 50 * time.Millisecond
 	for p.handle != 0 {

@@ -20,8 +20,7 @@ var _ Programs = launcher{}
 // killedCode is the exit code of a process that the daemon kills.
 const killedCode = 1
 
-// Run implements Programs. It passes the path of the exe separately from the command line, so that Windows doesn't
-// search for the exe in other directories.
+// Run passes the exe separately from the command line, so that Windows doesn't search for it in other directories.
 func (launcher) Run(ctx context.Context, exe string, args ...string) (int, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
@@ -93,8 +92,7 @@ func (launcher) Kill(ctx context.Context, pid uint32, runs func(exe string) bool
 	return fail(p.wait(ctx), "waiting for the end of process %d", pid)
 }
 
-// Processes implements Programs. It skips a process that can't be opened: Windows protects such a process, so the
-// process isn't ours.
+// Processes skips a process that can't be opened. Windows protects such a process, so it isn't ours.
 func (launcher) Processes(ctx context.Context, path string) ([]Process, error) {
 	if err := errors.Join(ctx.Err(), CheckPath(path)); err != nil {
 		return nil, err
@@ -112,8 +110,7 @@ func (launcher) Processes(ctx context.Context, path string) ([]Process, error) {
 	return found, err
 }
 
-// imagePath returns the path that a process's exe had when the process started. If the process can't be opened, it
-// returns an empty string.
+// imagePath returns the path of a process's exe when the process started, or "" if the process can't be opened.
 func imagePath(pid uint32) string {
 	h, err := windows.OpenProcess(windows.PROCESS_QUERY_LIMITED_INFORMATION, false, pid)
 	if err != nil {

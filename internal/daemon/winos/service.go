@@ -37,10 +37,9 @@ func (e UnansweredError) Error() string {
 // Unwrap returns ErrInUse.
 func (e UnansweredError) Unwrap() error { return ErrInUse }
 
-// stopError converts the error of a stop request. It returns an UnansweredError in two cases. The first case is the
-// code ERROR_SERVICE_REQUEST_TIMEOUT: after a stop request, it means that the service's process didn't answer. The
-// second case is a timeout: if the process hasn't answered an earlier request either, the service manager itself may
-// not answer at all.
+// stopError converts the error of a stop request. It returns an UnansweredError for the code
+// ERROR_SERVICE_REQUEST_TIMEOUT, because the service's process didn't answer, and for a timeout. If the process hasn't
+// answered an earlier request either, the service manager itself may not answer at all.
 func stopError(service string, code uint32, err error) error {
 	const requestTimeout = 1053
 	switch {
@@ -52,8 +51,7 @@ func stopError(service string, code uint32, err error) error {
 	return err
 }
 
-// unfinished returns the error of a stop that timed out: UnansweredError or ErrInUse, depending on the service's state
-// when the time was over.
+// unfinished returns the error of a stop that timed out in this state of the service: UnansweredError or ErrInUse.
 func unfinished(service string, state ServiceState) error {
 	if state == ServiceRunning || state == ServicePaused {
 		return UnansweredError{Service: service}

@@ -51,8 +51,7 @@ func openService(name string, access uint32) (*mgr.Service, error) {
 // closeService closes the handle of a service. It ignores the error, because closing fails only for an invalid handle.
 func closeService(s *mgr.Service) { _ = s.Close() }
 
-// createService creates a service from a configuration. CreateService may quote the command's arguments differently, so
-// call applyConfig afterwards.
+// createService creates a service. Call applyConfig afterwards, because CreateService may quote arguments differently.
 func createService(config ServiceConfig) (*mgr.Service, error) {
 	scm, err := connect(windows.SC_MANAGER_CONNECT | windows.SC_MANAGER_CREATE_SERVICE)
 	if err != nil {

@@ -51,8 +51,7 @@ func (system) Facts(ctx context.Context) (Facts, error) {
 	return facts, nil
 }
 
-// readHostname reads the host name that applies in this boot. If the name was changed since the boot, the new name
-// applies after the next boot. Source:
+// readHostname reads the host name of this boot. A newer name applies after the next boot. Source:
 // https://learn.microsoft.com/en-us/windows/win32/api/sysinfoapi/nf-sysinfoapi-getcomputernameexw.
 func readHostname(facts *Facts) (err error) {
 	if facts.Hostname, err = computerName(windows.ComputerNamePhysicalDnsHostname); err == nil {
@@ -120,8 +119,7 @@ func readBoot(facts *Facts) error {
 	return nil
 }
 
-// makeVolatile opens a registry key. If the key doesn't exist, makeVolatile creates it so that it exists until the next
-// boot.
+// makeVolatile opens a registry key, or creates it until the next boot if it doesn't exist.
 func makeVolatile(path string) (registry.Key, error) {
 	create, err := function("advapi32.dll", "RegCreateKeyExW")
 	if err != nil {
@@ -146,8 +144,8 @@ func readAdmin(facts *Facts) error {
 	if err != nil {
 		return fail(err, "naming the group Administrators")
 	}
-	// Token 0 is the token of the caller. If the process isn't elevated, Windows uses its group Administrators only to
-	// deny access, and the result is false.
+	// Token 0 is the caller's. If it isn't elevated, its group Administrators only denies access, and the result is
+	// false.
 	facts.Admin, err = windows.Token(0).IsMember(administrators)
 	return fail(err, "looking for administrators' rights")
 }
@@ -209,8 +207,7 @@ func readReboot(facts *Facts) error {
 	return nil
 }
 
-// SetHostname implements System. It fails on a domain member, because the name would also have to change in the
-// domain's directory.
+// SetHostname fails on a domain member, because the domain's directory would have to change as well.
 func (system) SetHostname(ctx context.Context, name string) error {
 	if err := errors.Join(ctx.Err(), checkHostname(name)); err != nil {
 		return err
@@ -278,8 +275,7 @@ func keyExists(path string) (bool, error) {
 	return true, nil
 }
 
-// absent converts the error for a missing registry key or value to ErrNotFound. fail would convert it to
-// fs.ErrNotExist.
+// absent converts the error for a missing registry key or value to ErrNotFound, instead of fs.ErrNotExist like fail.
 func absent(err error, what string) error {
 	if errors.Is(err, registry.ErrNotExist) {
 		return fmt.Errorf("reading the registry: %s: %w", what, ErrNotFound)

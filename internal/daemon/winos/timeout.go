@@ -170,9 +170,8 @@ func (l limited) Start(ctx context.Context, name string) error {
 	return errors.Join(err, l.killStarting(ctx, name))
 }
 
-// killStarting kills the process of a managed service that didn't start in time. This is needed if the process has
-// connected to the service manager but never reports Running: the service manager then neither ends the process nor
-// starts another.
+// killStarting kills the process of a managed service that didn't start in time. If a process has connected but never
+// reports Running, the service manager neither ends it nor starts another.
 func (l limited) killStarting(ctx context.Context, name string) error {
 	found, err := l.Get(ctx, name)
 	if err != nil || found.State != ServiceStartPending || found.PID == 0 ||
@@ -229,9 +228,8 @@ func (l limited) stop(ctx context.Context, name string) error {
 	return err
 }
 
-// killHung kills the processes of a service and its dependants if their state is StartPending or StopPending. If
-// stopErr is an UnansweredError, killHung also kills the process of the service that stopErr names, whose state is
-// still Running. It reports whether it has killed a process.
+// killHung kills the processes of a service and its dependants if their state is StartPending or StopPending. It also
+// kills the process of the service that stopErr names if stopErr is an UnansweredError: its state is still Running.
 func (l limited) killHung(ctx context.Context, name string, stopErr error) (killed bool, err error) {
 	var silent UnansweredError
 	errors.As(stopErr, &silent)

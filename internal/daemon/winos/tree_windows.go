@@ -28,8 +28,8 @@ func (f files) RemoveAll(path string) error {
 	return removeTree(above, path[cut:], path)
 }
 
-// removeTree deletes a file, or a directory with its content. name is its name in the open directory above. path is
-// used only in errors and to check the name.
+// removeTree deletes name in the open directory above, with its content. path is for errors and for the check of the
+// name.
 func removeTree(above *os.Root, name, path string) error {
 	if err := CheckPath(path); err != nil {
 		return err // Windows and os.Root would interpret such a name differently

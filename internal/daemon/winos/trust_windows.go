@@ -116,8 +116,7 @@ func inStore(flags uint32, work func(windows.Handle) error) error {
 	return errors.Join(work(store), fail(windows.CertCloseStore(store, 0), "closing the root certificate store"))
 }
 
-// eachCertificate calls visit for every certificate of a store. The certificate's context is valid only until visit
-// returns.
+// eachCertificate calls visit for every certificate of a store. The context is valid only until visit returns.
 func eachCertificate(store windows.Handle, visit func(*windows.CertContext) error) error {
 	var certificate *windows.CertContext
 	for {

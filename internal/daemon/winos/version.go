@@ -2,8 +2,7 @@ package winos
 
 import "strings"
 
-// isServer reports whether a ProductType in the registry is a server: WinNT is a client, ServerNT a server, and
-// LanmanNT a domain controller, which is also a server.
+// isServer evaluates the registry's ProductType: ServerNT is a server, LanmanNT a domain controller, WinNT a client.
 func isServer(productType string) bool {
 	return strings.EqualFold(productType, "ServerNT") || strings.EqualFold(productType, "LanmanNT")
 }

@@ -149,10 +149,9 @@ type Files interface {
 	Rename(from, to string) error
 	// Remove deletes a file or an empty directory. If the file is missing, it returns no error.
 	Remove(path string) error
-	// RemoveAll deletes a file, or a directory with its content. After an error it continues with the next file. It
-	// deletes links and junctions, but never their targets, even if someone replaces a directory with a link during the
-	// call. Only administrators may have the right to replace the directories above path. If the file is missing,
-	// RemoveAll returns no error.
+	// RemoveAll deletes a file, or a directory with its content, and continues after an error. It deletes links and
+	// junctions, but never their targets, even if someone replaces a directory with a link during the call. Only
+	// administrators may be able to replace the directories above path. A missing file is no error.
 	RemoveAll(path string) error
 	// Stat returns fs.ErrNotExist if the file is missing.
 	Stat(path string) (FileInfo, error)
@@ -196,8 +195,7 @@ const (
 type Facts struct {
 	// Hostname is the computer's DNS host name, with upper and lower case as in Windows.
 	Hostname string
-	// FullName is the host name with the computer's primary DNS suffix. A computer has such a suffix if it is in a
-	// domain, for example.
+	// FullName is the host name, with the primary DNS suffix if the computer has one, for example in a domain.
 	FullName string
 	// MachineID is the registry's MachineGuid.
 	MachineID string
@@ -243,8 +241,7 @@ type System interface {
 	// SetHostname sets the host name. The name takes effect at the next boot.
 	SetHostname(ctx context.Context, name string) error
 	Feature(ctx context.Context, name string) (FeatureState, error)
-	// EnableFeature enables a Windows feature. This may take minutes. If Feature then returns FeaturePending, a reboot
-	// is needed.
+	// EnableFeature may take minutes. If Feature then returns FeaturePending, a reboot is needed.
 	EnableFeature(ctx context.Context, name string) error
 	// Reboot requests a reboot and returns before the reboot begins. Windows shows and logs the parameter why.
 	Reboot(ctx context.Context, why string) error
@@ -276,8 +273,7 @@ type Network interface {
 	// the address. If there is neither, it creates an endpoint. The new endpoint gets the address if the address is
 	// valid and unused. Then EnsureEndpoint attaches the endpoint to the host and returns the endpoint's IPv4 address.
 	EnsureEndpoint(ctx context.Context, network, endpoint string, address netip.Addr) (netip.Addr, error)
-	// RemoveHNSNetwork deletes the network with this name and its endpoints. If the network is missing, it returns no
-	// error.
+	// RemoveHNSNetwork deletes the network with this name and its endpoints. A missing network is no error.
 	RemoveHNSNetwork(ctx context.Context, name string) error
 	// Listen listens on a TCP port of the loopback address. If the port is in use, it returns ErrInUse.
 	Listen(ctx context.Context, port int) (net.Listener, error)
@@ -330,16 +326,14 @@ type Programs interface {
 	Kill(ctx context.Context, pid uint32, runs func(exe string) bool) error
 	// Processes lists the processes whose exe is path or lies below path, without the calling process.
 	Processes(ctx context.Context, path string) ([]Process, error)
-	// Lock takes a lock. The lock ends when unlock is called or when the calling process ends, even if the process is
-	// killed, and leaves no file behind. If another process has the lock, Lock returns ErrInUse, and the ID of that
-	// process as holder.
+	// Lock takes a lock until unlock is called or the calling process ends, in any way. It leaves no file behind. If
+	// another process has the lock, Lock returns ErrInUse, and that process's ID as holder.
 	Lock(ctx context.Context, path string) (unlock func() error, holder uint32, err error)
 	// RemoveAtBoot makes the next boot delete a file that is in use. The boot deletes whatever file has this name then,
 	// so call RemoveAtBoot only for names that aren't used again.
 	RemoveAtBoot(path string) error
-	// RemoveLayer deletes the directory with the file system of an image or a container. The files in it can't be
-	// deleted one by one, because they keep their rights from the image. If the directory is missing, RemoveLayer
-	// returns no error.
+	// RemoveLayer deletes the directory with the file system of an image or a container. Its files can't be deleted one
+	// by one, because they keep their rights from the image. A missing directory is no error.
 	RemoveLayer(ctx context.Context, path string) error
 }
 
@@ -396,9 +390,8 @@ func RemoveClosed(files Files, path string) error {
 }
 
 // UntilClosed calls attempt, which opens, starts, renames or deletes files, and retries it while another program has a
-// file open. This is useful because virus scanners open any file for a moment. Windows then returns a sharing violation
-// or "access denied". UntilClosed retries for about a second at most, or until stop is closed. After that, it returns
-// attempt's last error, such as ErrInUse or ErrDenied.
+// file open: virus scanners open any file for a moment, and Windows returns a sharing violation or "access denied".
+// After about a second, or when stop is closed, it returns attempt's last error, such as ErrInUse or ErrDenied.
 func UntilClosed(stop <-chan struct{}, attempt func() error) error {
 	err := attempt()
 	isOpen := func() bool { return errors.Is(err, ErrInUse) || errors.Is(err, ErrDenied) }
