@@ -44,8 +44,7 @@ func onNetwork(network, path string) bool {
 	return true
 }
 
-// binaries contains the files of a payload. In byPath, the key is a file's path in lower case. In reasons, the key is
-// the name of a missing program in lower case, and the value says why the program is missing.
+// binaries contains the files of a payload by path in lower case, and why programs are missing by name in lower case.
 type binaries struct {
 	byPath  map[string]payload.File
 	all     []payload.File
@@ -71,8 +70,7 @@ func (b binaries) has(path string) bool {
 	return ok
 }
 
-// missing returns the names of the programs at these paths that the payload lacks. If the payload says why a program is
-// missing, the program's name is followed by the reason.
+// missing returns the names of the programs that the payload lacks, each with the payload's reason if there is one.
 func (b binaries) missing(paths ...string) (names []string) {
 	for _, path := range paths {
 		if b.has(path) {

@@ -15,9 +15,8 @@ const pathCredentialProviderConfig = contract.DirK + `\credential-provider-confi
 // varCloudNodeKubeconfig is the variable that the daemon replaces with contract.FactCloudNodeKubeconfig.
 const varCloudNodeKubeconfig = "CLOUD_NODE_KUBECONFIG"
 
-// cloudNode renders the service of Azure's cloud-node-manager, which initialises the Node. On OpenShift, the cloud
-// controller doesn't initialise Azure's Nodes itself. The program has its own identity, because the daemon's identity
-// lacks the necessary rights.
+// cloudNode renders the service of Azure's cloud-node-manager, which initialises the Node. OpenShift's cloud controller
+// doesn't. The program has its own identity, because the daemon's identity lacks the rights.
 func cloudNode(in Input, bin binaries) (part, error) {
 	if in.Facts.Platform != contract.PlatformAzure {
 		return part{}, nil
@@ -43,8 +42,7 @@ func usesCredentialProvider(in Input, bin binaries) bool {
 		bin.has(contract.PathECRProvider)
 }
 
-// credentialProvider renders the configuration of kubelet's credential providers. It copies the Linux workers'
-// configuration, and replaces the names of programs with their names on Windows.
+// credentialProvider renders the Linux workers' configuration of credential providers, with Windows program names.
 func credentialProvider(in Input, bin binaries) (part, error) {
 	if in.Facts.Platform != contract.PlatformAWS {
 		return part{}, nil

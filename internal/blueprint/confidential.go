@@ -40,8 +40,7 @@ func confidential(in *Input, bin binaries) (secret contract.Confidential, public
 	return secret, public, rejected, nil
 }
 
-// acceptedFragment returns the user's fragment of kubelet's configuration. If that fragment is refused, it returns the
-// last accepted fragment, and a problem.
+// acceptedFragment returns the user's kubelet fragment or, if it is refused, the last accepted one and a problem.
 func acceptedFragment(in Input, bin binaries) (fragment, []*contract.Problem, error) {
 	base, err := kubeletConfig(in, bin)
 	if err != nil {
@@ -61,8 +60,7 @@ func acceptedFragment(in Input, bin binaries) (fragment, []*contract.Problem, er
 	return f, []*contract.Problem{refused}, nil
 }
 
-// pullSecret returns the cluster's pull secret. If the pull secret is invalid, it returns the previous one, and a
-// problem.
+// pullSecret returns the cluster's pull secret or, if it is invalid, the previous one and a problem.
 func pullSecret(f Facts, before contract.Confidential) ([]byte, []*contract.Problem) {
 	raw := f.PullSecret
 	if len(raw) == 0 {

@@ -25,8 +25,7 @@ const (
 	streamIdleTimeout  = "4h"
 )
 
-// containerd renders the service and the configuration of containerd, the container runtime. The service starts before
-// the Node exists.
+// containerd renders the service and configuration of containerd. The service starts before the Node exists.
 func containerd(in Input, _ binaries) (part, error) {
 	config, err := containerdConfig(cniDirs(in.Facts.NetworkType))
 	if err != nil {
@@ -54,9 +53,8 @@ type table = map[string]any
 // and settings of containerd 2.1 and later.
 func containerdConfig(plugins, config string) (string, error) {
 	runtime := table{
-		// The annotations and the option are containerd's defaults. containerd doesn't use these defaults if its
-		// configuration has a table for the runtime. ScrubLogs keeps containers' environment variables out of the
-		// shim's log.
+		// The annotations and the option are containerd's defaults. containerd drops its defaults if its configuration
+		// contains the runtime. ScrubLogs keeps containers' environment variables out of the shim's log.
 		"runtime_type": runtimeType, "container_annotations": []string{"io.microsoft.container.*"},
 		"options": table{"ScrubLogs": true},
 	}

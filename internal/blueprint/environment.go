@@ -38,10 +38,9 @@ func (p Proxy) variables() map[string]string {
 	return all
 }
 
-// environment splits the proxy variables into public variables and variables with a password (secret). If the new value
-// of a variable is invalid, environment keeps the previous value, and adds a problem to rejected. Without a proxy,
-// environment omits NO_PROXY: the variable has no effect then, but each change of its value would restart every
-// service.
+// environment splits the proxy variables into public variables and variables with a password (secret). An invalid
+// variable keeps its previous value, and adds a problem to rejected. Without a proxy, NO_PROXY is omitted: it would
+// have no effect, but each change would restart every service.
 func environment(p Proxy, before Desired) (public, secret map[string]string, rejected []*contract.Problem) {
 	variables := p.variables()
 	had := contract.Environment(before.Manifest, before.Confidential)

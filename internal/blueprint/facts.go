@@ -41,8 +41,7 @@ type Network struct {
 	ServiceNetwork netip.Prefix
 	// ServiceNetworks are all prefixes of cluster IPs, including those that Windows nodes don't use.
 	ServiceNetworks []netip.Prefix
-	// DNS is the address of the cluster's DNS service. If DNS is unset, ClusterDNS derives the address from
-	// ServiceNetwork.
+	// DNS is the address of the cluster's DNS service. If unset, ClusterDNS derives it from ServiceNetwork.
 	DNS netip.Addr
 	// Domain is the cluster's DNS domain. If Domain is empty, ClusterDomain returns the default.
 	Domain string
@@ -67,8 +66,7 @@ type Flannel struct {
 	VNI uint16
 }
 
-// podNetwork returns the name that the pod network has in the Host Networking Service (HNS). For the default name, it
-// returns an empty string.
+// podNetwork returns the name of the pod network in the Host Networking Service (HNS), or "" for the default name.
 func (n Network) podNetwork() string {
 	if n.NetworkType == NetworkFlannel {
 		return fmt.Sprintf("flannel.%d", n.Flannel.VNI)
@@ -77,8 +75,7 @@ func (n Network) podNetwork() string {
 }
 
 // Facts contains what nodes need to know about their cluster. A package that reads clusters fills in the fields, and
-// checks every fact that becomes part of a command or a file. Exception: Render checks the fields whose comments say
-// unchecked.
+// checks every fact that becomes part of a command or a file. Render checks the fields whose comments say unchecked.
 type Facts struct {
 	Platform contract.Platform
 	// APIServer is the URL of the API server for nodes: https, a host, optionally a port.
@@ -152,8 +149,7 @@ type Proxy struct {
 	HTTP, HTTPS, None string
 }
 
-// Func returns a function that returns the proxy for a URL. The function returns nil if requests to the URL use no
-// proxy.
+// Func returns a function that returns the proxy for a URL, or nil if requests to the URL use no proxy.
 func (p Proxy) Func() func(*url.URL) (*url.URL, error) {
 	return (&httpproxy.Config{HTTPProxy: p.HTTP, HTTPSProxy: p.HTTPS, NoProxy: p.None}).ProxyFunc()
 }

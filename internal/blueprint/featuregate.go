@@ -29,9 +29,8 @@ type featureGate struct {
 	needs []string
 }
 
-// gateFlaws describes each wanted gate that is not allowed: only the operator may set the gate, kubelet doesn't know
-// the gate, the gate is locked to the opposite value, or the gate is off although a gate that is on needs it. In the
-// last three cases, kubelet would not start.
+// gateFlaws describes wanted gates that only the operator may set, or that would keep kubelet from starting: gates that
+// are unknown, locked to the opposite value, or off although another gate needs them.
 func gateFlaws(wanted map[string]bool, kubelet payload.File) (words []string) {
 	if len(wanted) == 0 {
 		return nil

@@ -5,17 +5,15 @@ import (
 	"github.com/windows-nodes/wmco/internal/payload"
 )
 
-// Variables in flanneld's command. The variable for the Node's name is OWN_NODE here, because the command contains
-// NODE_NAME as the name of an environment variable.
+// Variables in flanneld's command. The Node's name is OWN_NODE, because NODE_NAME is an environment variable there.
 const (
 	varOwnNode           = "OWN_NODE"
 	varFlannelKubeconfig = "FLANNEL_KUBECONFIG"
 )
 
 // flannel renders the service of flanneld, which joins the host to flannel's network. flanneld reads the Node's subnet
-// only when it starts. So the service starts when the Node has a subnet, and restarts when the subnet changes. flanneld
-// can't run as a Windows service, and reads the Node's name only from an environment variable. So the service wrapper
-// runs flanneld.
+// only when it starts, so the service waits for a subnet and restarts when the subnet changes. The service wrapper runs
+// flanneld, which isn't a Windows service and reads the Node's name only from an environment variable.
 func flannel(in Input, bin binaries) (part, error) {
 	if off, ok := bin.without(payload.FeaturePodNetwork, contract.PathFlannel, contract.PathServiceWrapper); ok {
 		return off, nil

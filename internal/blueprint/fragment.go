@@ -63,9 +63,8 @@ func merged(base, over map[string]any) map[string]any {
 	return all
 }
 
-// parseFragment parses a fragment strictly. It merges the fragment into the configuration in base. If nodes would not
-// work with the result, it refuses the whole fragment, and returns a problem. kubelet is the program that will read the
-// configuration.
+// parseFragment parses a fragment strictly. If nodes would not work with the fragment merged into base, it refuses the
+// whole fragment with a problem. kubelet is the program that will read the configuration.
 func parseFragment(raw []byte, base string, kubelet payload.File) (fragment, *contract.Problem) {
 	refuse := func(words ...string) (fragment, *contract.Problem) {
 		return fragment{}, contract.NewProblem(contract.ReasonKubeletConfigRefused, "spec.kubelet.config: %s",

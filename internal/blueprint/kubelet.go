@@ -20,8 +20,7 @@ const (
 	kubeAPIBurst = 100
 )
 
-// kubelet renders the service and the configuration of kubelet, which registers the host as a Node. The service starts
-// before the Node exists.
+// kubelet renders kubelet's service and configuration. The service starts before the Node exists, and registers it.
 func kubelet(in Input, bin binaries) (part, error) {
 	config, err := kubeletConfig(in, bin)
 	if err == nil {

@@ -21,8 +21,7 @@ const (
 	// maxLease is the maximum duration of a node's lease, in seconds. kubelet renews the lease after a quarter of this
 	// duration, so after at most 30 s. A node counts as lost after 40 s without a renewal.
 	maxLease = 120
-	// maxPodsOfSubnet is the maximum number of pods on a node. The default subnet of a Windows node is a /23, which has
-	// 512 addresses. The limit is rounded down, because some of these addresses are not available to pods.
+	// maxPodsOfSubnet limits the pods on a node. Its default subnet is a /23, with slightly more usable addresses.
 	maxPodsOfSubnet = 500
 )
 

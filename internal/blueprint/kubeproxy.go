@@ -10,9 +10,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/payload"
 )
 
-// kubeProxy renders the service of kube-proxy, which makes Services reachable from the node. The service starts only
-// when the daemon can write kube-proxy's configuration, which contains the Node's subnet and the address of an endpoint
-// on the overlay network.
+// kubeProxy renders kube-proxy, which makes Services reachable from the node. It starts when the daemon can write its
+// configuration, with the Node's subnet and the address of an endpoint on the overlay network.
 func kubeProxy(in Input, bin binaries) (part, error) {
 	overlay, programs := overlayOf(in.Facts.NetworkType)
 	if off, ok := bin.without(payload.FeatureServiceNetwork, append(programs, contract.PathKubeProxy)...); ok {

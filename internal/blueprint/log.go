@@ -45,8 +45,7 @@ func DefaultLogging() Logging {
 	return Logging{FileSize: resource.MustParse(defaultLogSize), FileAge: defaultLogAge, Files: defaultLogFiles}
 }
 
-// with returns a copy of l with a user's settings. Unset and invalid settings don't change the copy. with also returns
-// a problem for each invalid setting.
+// with returns a copy of l with a user's settings. It skips unset settings, and reports invalid ones as problems.
 func (l Logging) with(spec v1alpha1.LoggingSpec) (Logging, []*contract.Problem) {
 	var rejected []*contract.Problem
 	complain := func(field, format string, args ...any) {

@@ -48,8 +48,7 @@ type Desired struct {
 	Content contract.Latest `json:"-"`
 	// KubeletVersion is the version that nodes will report.
 	KubeletVersion string
-	// KubeletFragment is the user's part of kubelet's configuration that is in force, in normalised form, or nil if
-	// there is none.
+	// KubeletFragment is the user's part of kubelet's configuration in force, normalised, or nil if there is none.
 	KubeletFragment []byte
 	// Off lists the features that nodes lack, sorted.
 	Off []Off

@@ -9,9 +9,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// trust renders two files with CA bundles. Nodes use BootstrapCA to verify the API server that they connect to. kubelet
-// uses KubeletCA to verify an API server that connects to kubelet. If KubeletCA changes, no service needs a restart,
-// because kubelet reloads the file.
+// trust renders two CA bundles: BootstrapCA verifies the API server for nodes, and KubeletCA verifies API servers that
+// connect to kubelet. A change of KubeletCA needs no restart, because kubelet reloads the file.
 func trust(in Input, _ binaries) (part, error) {
 	return part{files: []contract.File{{Path: contract.PathBootstrapCA, Content: in.Facts.BootstrapCA},
 		{Path: contract.PathKubeletCA, Content: in.Facts.KubeletCA}}}, nil

@@ -11,10 +11,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/payload"
 )
 
-// Fitting returns a payload with only one version of each part whose version must fit the API server's version. For
-// kubelet, Fitting keeps the newest version that fits. For every other part, it keeps the version that equals
-// kubelet's, or else the newest version that fits. If no kubelet fits, Fitting returns the unchanged payload, and a
-// problem with ReasonVersionUnsupported.
+// Fitting returns a payload with one version of each part that must fit the API server. For kubelet, this is the newest
+// version that fits. For other parts, it is kubelet's version, or else the newest version that fits. If no kubelet
+// fits, Fitting returns the unchanged payload, and a problem with ReasonVersionUnsupported.
 func Fitting(server string, manifest payload.Manifest) (payload.Manifest, *contract.Problem) {
 	kubelets := versionsOf(manifest, payload.NameKubelet)
 	if len(kubelets) == 0 {
@@ -70,8 +69,7 @@ func beside(server *version.Version, kubelet payload.File, all []payload.File) (
 	return found, why
 }
 
-// newest returns the file with the newest version that fits an API server, or nil. For each version that doesn't fit,
-// why contains the reason.
+// newest returns the file with the newest version that fits an API server, or nil, and why other versions don't fit.
 func newest(server *version.Version, all []payload.File) (found *payload.File, why []string) {
 	var best *version.Version
 	for i, f := range all {
@@ -114,9 +112,8 @@ func older(file payload.File, major, minor uint) bool {
 	return v.Major() < major || v.Major() == major && v.Minor() < minor
 }
 
-// gates maps each feature gate to the minor version of Kubernetes that made the gate generally available, or to 0 if no
-// version did. Set a gate only for older versions: a later version removes the gate, and then the program doesn't start
-// if the gate is set.
+// gates maps each feature gate to the minor version of Kubernetes that made the gate generally available, or to 0. Set
+// a gate only for older versions: later versions remove the gate, and then the program doesn't start with it.
 type gates map[string]uint
 
 func (g gates) of(file payload.File) map[string]bool {

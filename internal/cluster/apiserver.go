@@ -22,8 +22,7 @@ import (
 )
 
 const (
-	// kubernetesService is the name of the API servers' Service. Its EndpointSlice contains the addresses of all API
-	// servers.
+	// kubernetesService is the API servers' Service. Its EndpointSlice contains the addresses of all API servers.
 	kubernetesService = "kubernetes"
 	nameServers       = "the EndpointSlice " + metav1.NamespaceDefault + "/" + kubernetesService
 	// versionTime is the time limit of a request for the version of one API server.
@@ -46,10 +45,9 @@ func At(config *rest.Config) func(address string) (Versioner, error) {
 	}
 }
 
-// serverVersion sets facts.KubernetesVersion to the version of the oldest API server, because a kubelet must not be
-// newer than any API server. During an upgrade of the control plane, the versions of the API servers differ, and the
-// operator may be connected to any API server. serverVersion ignores API servers that it can't reach at their own
-// addresses.
+// serverVersion sets facts.KubernetesVersion to the version of the oldest API server, because kubelets must not be
+// newer than any API server. During an upgrade of the control plane, the versions differ, and the operator may be
+// connected to any server. API servers that can't be reached at their own addresses don't count.
 func (r *common) serverVersion(ctx context.Context, facts *blueprint.Facts) error {
 	info, err := r.Version.ServerVersion()
 	if err != nil {
@@ -131,8 +129,7 @@ func (r *common) resolve(ctx context.Context, facts *blueprint.Facts) {
 	}
 }
 
-// versionsAt requests the versions of all API servers at the same time. In the result, the version of an API server
-// that doesn't answer is empty.
+// versionsAt requests the versions of all API servers at the same time. Without an answer, a version is empty.
 func (r *common) versionsAt(ctx context.Context, addresses []string) []string {
 	versions := make([]string, len(addresses))
 	var asking sync.WaitGroup

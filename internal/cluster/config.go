@@ -123,8 +123,7 @@ func readNetwork(object *configv1.Network) (known blueprint.Network, err error) 
 	return known, errors.Join(all...)
 }
 
-// classE returns a problem if a network overlaps 240.0.0.0/4, because Windows routes no packets to or from such
-// addresses. The problem's message begins with the text in the parameter what, which is the name of the setting.
+// classE rejects networks that overlap 240.0.0.0/4, because Windows doesn't route them. what is the setting's name.
 func classE(what string, networks []string) error {
 	reserved := netip.PrefixFrom(netip.AddrFrom4([4]byte{240}), 4)
 	for _, text := range networks {
@@ -136,8 +135,7 @@ func classE(what string, networks []string) error {
 	return nil
 }
 
-// minServiceBits is the prefix length of the smallest usable network of Services. A smaller network might have no tenth
-// address, which by convention belongs to the cluster's DNS.
+// minServiceBits is the longest prefix with room for a tenth address, which by convention is the cluster's DNS.
 const minServiceBits = 28
 
 // serviceNetwork returns the first IPv4 prefix that is large enough for Windows nodes, and whether there is one.

@@ -24,13 +24,11 @@ const (
 	nameFlannel      = "the ConfigMap " + flannelNamespace + "/" + flannelConfigMap
 )
 
-// maxFlannel is the maximum size in bytes of flannel's configuration. The configuration in flannel's own manifests has
-// about 100 bytes.
+// maxFlannel is the maximum size of flannel's configuration in bytes. The usual one has about 100 bytes.
 const maxFlannel = 16 << 10
 
-// minVNI, maxVNI and vxlanPort are the values that Windows nodes can use. The operator supports VNIs of at most 16
-// bits. linuxVNI and linuxPort are flannel's defaults on Linux nodes.
-// https://github.com/flannel-io/flannel/blob/v0.28.10/pkg/backend/vxlan/vxlan_windows.go
+// minVNI, maxVNI and vxlanPort are for Windows nodes: VNIs have at most 16 bits. linuxVNI and linuxPort are defaults of
+// flannel on Linux nodes. https://github.com/flannel-io/flannel/blob/v0.28.10/pkg/backend/vxlan/vxlan_windows.go
 const (
 	minVNI, maxVNI, linuxVNI = 4096, 65535, 1
 	vxlanPort, linuxPort     = 4789, 8472
@@ -40,8 +38,7 @@ const (
 // nodes. https://github.com/flannel-io/flannel/blob/v0.28.10/pkg/subnet/config.go
 const maxFlannelBits = 28
 
-// flannelNet is the part of flannel's net-conf.json that the operator checks, because Windows nodes don't support every
-// configuration.
+// flannelNet is the part of net-conf.json that must be checked, because Windows nodes don't support all values.
 type flannelNet struct {
 	Network     string
 	IPv6Network string
@@ -124,8 +121,7 @@ func (p *Plain) isFlannel(setting v1alpha1.NetworkType, facts *blueprint.Facts) 
 	return setting == v1alpha1.NetworkFlannel
 }
 
-// noFlannel returns the error to report after an error of reading flannel's configuration. If an administrator can fix
-// the error, noFlannel returns a problem.
+// noFlannel turns an error of reading flannel's configuration into a problem if an administrator can fix it.
 func noFlannel(err error) error {
 	switch {
 	case apierrors.IsForbidden(err):
@@ -138,8 +134,7 @@ func noFlannel(err error) error {
 	return fmt.Errorf("reading %s: %w", nameFlannel, err)
 }
 
-// parseFlannel parses net-conf.json with the same defaults as flanneld. It returns a problem if the text is invalid, or
-// if it contains settings that Windows nodes don't support.
+// parseFlannel parses net-conf.json as flanneld does. Invalid text, and settings that Windows lacks, are problems.
 func parseFlannel(text string) (blueprint.Flannel, *contract.Problem) {
 	conf := flannelNet{EnableIPv4: true, Backend: flannelBackend{VNI: linuxVNI, Port: linuxPort}}
 	if text == "" || len(text) > maxFlannel || json.Unmarshal([]byte(text), &conf) != nil {
@@ -168,8 +163,7 @@ func parseFlannel(text string) (blueprint.Flannel, *contract.Problem) {
 	return blueprint.Flannel{Network: network.Masked(), VNI: uint16(conf.Backend.VNI)}, nil
 }
 
-// violation describes the first setting of the backend that Windows nodes don't support. If they support all settings,
-// it returns an empty string.
+// violation describes the first setting of the backend that Windows nodes don't support, or returns "".
 func (b flannelBackend) violation() string {
 	switch {
 	case !strings.EqualFold(b.Type, "vxlan"):

@@ -71,8 +71,7 @@ func (c ignition) execStart(name string) (command string, err error) {
 	return command, nil
 }
 
-// file returns the content of the file with this path, and whether the configuration has such a file. If Ignition would
-// download the file from a URL, the configuration doesn't contain its content, and the function returns an error.
+// file returns the content of a file, and whether it exists. If Ignition would download the file, it returns an error.
 func (c ignition) file(path string) ([]byte, bool, error) {
 	i := slices.IndexFunc(c.Storage.Files, func(f ignitionFile) bool { return f.Path == path })
 	if i < 0 {

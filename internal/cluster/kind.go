@@ -86,8 +86,7 @@ func IsOpenShift(ctx context.Context, server Discovery, objects client.Reader) (
 	case meta.IsNoMatchError(err), apierrors.IsNotFound(err):
 		return false, nil
 	case apierrors.IsForbidden(err) && !offers(configv1.GroupName):
-		// The cluster doesn't have OpenShift's API group, so its administrator may have omitted the operator's rights
-		// for this group.
+		// The cluster lacks OpenShift's API group, so its administrator may have omitted the rights for it.
 		return false, nil
 	case apierrors.IsForbidden(err):
 		return false, fmt.Errorf("reading %s to find out whether this is OpenShift; apply the operator's manifests "+

@@ -65,11 +65,10 @@ func memorySecret(ctx context.Context, reader client.Reader, namespace string) (
 	return secret, nil
 }
 
-// last calls read for a part of the facts, and remembers the value under the name in part. If the object of this part
-// is missing, unreadable or invalid, last returns the remembered value instead, and adds a problem with the object's
-// name to facts.Troubles. In three cases, last returns the value and the error of read unchanged: no value is
-// remembered, the error is temporary, such as a time-out, or Windows nodes can't use the value. Values of type T must
-// survive encoding as JSON. read must return a complete value.
+// last calls read for a part of the facts, and remembers the value as part. If the part's object is missing, unreadable
+// or invalid, last returns the remembered value, and adds a problem with the object's name to facts.Troubles. It
+// returns the results of read unchanged if no value is remembered, for a temporary error such as a time-out, and for a
+// value that Windows nodes can't use. T must survive encoding as JSON. read must return a complete value.
 func last[T any](ctx context.Context, c *common, facts *blueprint.Facts, part string,
 	read func() (T, error)) (value T, err error) {
 	c.memory.mu.Lock()
@@ -125,12 +124,10 @@ func lastOf[T, O any, P interface {
 	})
 }
 
-// isRefusal reports whether the problem is that Windows nodes can't use an object's content. Other problems mean that
-// the object couldn't be read.
+// isRefusal reports whether an object was read, but Windows nodes can't use its content.
 func isRefusal(p *contract.Problem) bool { return p.Reason != contract.ReasonClusterFactsIncomplete }
 
-// absentError is the problem that an object does not exist. It has its own type, because a cluster may lack some
-// objects.
+// absentError is the problem that an object does not exist. A cluster may lack some objects.
 type absentError struct{ *contract.Problem }
 
 func (e absentError) Unwrap() error { return e.Problem }
@@ -185,9 +182,8 @@ func Remembered(ctx context.Context, reader client.Reader, namespace string) (*v
 	return config, err
 }
 
-// Memory returns the data for the Secret contract.MemorySecret: the settings in force and the parts of the facts. It
-// omits parts that don't fit into the Secret. If config has no name, there has never been a WindowsMachineConfig, and
-// Memory omits the settings.
+// Memory returns the data for the Secret contract.MemorySecret: the settings in force, and the parts of the facts that
+// fit. If config has no name, there has never been a WindowsMachineConfig, and Memory omits the settings.
 func Memory(config *v1alpha1.WindowsMachineConfig, facts map[string]json.RawMessage) (map[string][]byte, error) {
 	data := map[string][]byte{}
 	if config.Name != "" {

@@ -13,8 +13,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// consistent checks whether facts from different objects contradict each other. Call it after all other facts have been
-// read.
+// consistent checks whether facts from different objects contradict each other. Call it after all facts are read.
 func (p *Plain) consistent(_ context.Context, spec v1alpha1.WindowsMachineConfigSpec, facts *blueprint.Facts) error {
 	var all []error
 	for _, pods := range facts.PodNetworks {
@@ -38,8 +37,7 @@ func (p *Plain) consistent(_ context.Context, spec v1alpha1.WindowsMachineConfig
 	return errors.Join(all...)
 }
 
-// internal says what makes the API server's address unreachable for hosts, for example that it is an address of pods.
-// If hosts can use the address, it returns an empty string.
+// internal returns why hosts can't use the API server's address, for example because it is a pod's address, or "".
 func internal(facts *blueprint.Facts) string {
 	server, err := url.Parse(facts.APIServer)
 	if err != nil || facts.APIServer == "" {

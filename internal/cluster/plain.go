@@ -57,8 +57,7 @@ func (p *Plain) clusterVersion(ctx context.Context, _ v1alpha1.WindowsMachineCon
 	return p.serverVersion(ctx, facts)
 }
 
-// bootstrapper adds a problem to facts.Lacks if hosts don't have the rights to join. Nodes that have joined don't need
-// these rights.
+// bootstrapper adds a problem to facts.Lacks if hosts lack the rights to join. Joined nodes don't need these rights.
 func (p *Plain) bootstrapper(ctx context.Context, _ v1alpha1.WindowsMachineConfigSpec, facts *blueprint.Facts) error {
 	err := p.granted(ctx, facts)
 	if problem, ok := contract.AsProblem(err); ok {

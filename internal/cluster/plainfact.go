@@ -41,8 +41,7 @@ func keyIn(namespace, name string) client.ObjectKey {
 	return client.ObjectKey{Namespace: namespace, Name: name}
 }
 
-// apiServer reads the URL of the API server from the settings, or else from the ConfigMap that kubeadm publishes for
-// nodes that join.
+// apiServer reads the URL of the API server from the settings, or else from kubeadm's ConfigMap for joining nodes.
 func (p *Plain) apiServer(ctx context.Context, spec v1alpha1.WindowsMachineConfigSpec,
 	facts *blueprint.Facts) (err error) {
 	const orSet = "; or set spec.apiServer of the WindowsMachineConfig to the URL where hosts reach the API server"
@@ -209,8 +208,7 @@ func split(list string) []string {
 	return strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' })
 }
 
-// kubeDNS is the name of the cluster's DNS Service, and the value of its label k8s-app, even if the DNS server is not
-// kube-dns.
+// kubeDNS is the name and the k8s-app label of the cluster's DNS Service, whatever DNS server the cluster uses.
 const kubeDNS = "kube-dns"
 
 // dns reads the address of the DNS Service, because no convention determines this address.

@@ -63,10 +63,9 @@ func (r *Reader) clusterProxy(ctx context.Context, facts *blueprint.Facts) error
 	return nil
 }
 
-// injectedCA adds the CA bundle that OpenShift injects into the operator's ConfigMap. Because OpenShift fills a new
-// ConfigMap only after a moment, the bundle may be missing at first. A missing bundle is pending: blueprint keeps the
-// published certificates. So the operator doesn't need to remember the bundle's content, but only that the bundle
-// existed.
+// injectedCA adds the CA bundle that OpenShift injects into the operator's ConfigMap. Injection takes a moment, so the
+// bundle may be missing at first. The operator remembers only that the bundle existed, because blueprint keeps the
+// published certificates while a bundle is pending.
 func (r *Reader) injectedCA(ctx context.Context, facts *blueprint.Facts) error {
 	const name = "the ConfigMap " + contract.TrustedCAConfigMap
 	var object corev1.ConfigMap
@@ -162,17 +161,15 @@ func under(facts *blueprint.Facts, key string, data map[string][]byte, name stri
 
 func blank(pem []byte) bool { return len(bytes.TrimSpace(pem)) == 0 }
 
-// missing adds a pending bundle to facts.Trust, and a problem to facts.Rejected. The problem contains the setting
-// (who), the ConfigMap that it refers to (what), and the reason why the bundle is missing (why).
+// missing adds a pending bundle, and a problem with the setting (who), its ConfigMap (what) and the reason (why).
 func missing(facts *blueprint.Facts, what, who, why string) {
 	facts.Rejected = append(facts.Rejected,
 		contract.NewProblem(contract.ReasonTrustSourceMissing, "%s names %s, which %s", who, what, why))
 	facts.Trust = append(facts.Trust, blueprint.Bundle{Source: what, Pending: true})
 }
 
-// configMap reads a ConfigMap that an administrator chose. It returns the value of each key. If the ConfigMap doesn't
-// exist, or the operator isn't allowed to read it, configMap returns nil and adds a pending bundle, so that blueprint
-// keeps the published certificates.
+// configMap returns the values of a ConfigMap that an administrator chose. If the ConfigMap doesn't exist, or may not
+// be read, it returns nil and adds a pending bundle, so that blueprint keeps the published certificates.
 func (r *common) configMap(ctx context.Context, facts *blueprint.Facts, namespace, name, who string) (map[string][]byte,
 	error) {
 	var object corev1.ConfigMap

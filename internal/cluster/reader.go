@@ -43,8 +43,7 @@ type Options struct {
 	Version Versioner
 	// At returns a Versioner for the API server at an address. If At is nil, the operator uses only Version.
 	At func(address string) (Versioner, error)
-	// Lookup resolves a name by DNS, as net.Resolver's LookupHost does. If Lookup is nil, the operator resolves no
-	// name.
+	// Lookup resolves a name by DNS, like net.Resolver's LookupHost. If it is nil, the operator resolves no name.
 	Lookup func(ctx context.Context, host string) (addresses []string, err error)
 	// Namespace is the operator's namespace.
 	Namespace string
@@ -112,8 +111,7 @@ func (r *Reader) Facts(ctx context.Context, spec v1alpha1.WindowsMachineConfigSp
 	return facts, nil
 }
 
-// bootstrapper adds a problem to facts.Troubles if hosts don't have the rights to join. Nodes that have joined don't
-// need these rights.
+// bootstrapper adds a problem to facts.Troubles if hosts lack the rights to join. Joined nodes don't need these rights.
 func (r *Reader) bootstrapper(ctx context.Context, facts *blueprint.Facts) error {
 	err := r.granted(ctx, facts)
 	if problem, ok := contract.AsProblem(err); ok {
@@ -173,10 +171,9 @@ func (r *common) allowed(ctx context.Context, facts *blueprint.Facts,
 	return answer.Status.Allowed, nil
 }
 
-// serviceCIDRs adds the prefixes of all ServiceCIDRs to facts.ServiceNetworks. API servers before Kubernetes 1.33 don't
-// have this kind. The prefixes decide which addresses hosts may have, and which destinations nodes reach without a
-// proxy. If the operator isn't allowed to read the prefixes and has never read them, hosts can't join. On a cluster
-// without OpenShift that has a proxy, nodes that have joined get no changes either.
+// serviceCIDRs adds the prefixes of all ServiceCIDRs, a kind since Kubernetes 1.33, to facts.ServiceNetworks. They
+// decide which addresses hosts may have, and which destinations nodes reach without a proxy. While the prefixes may not
+// be read and were never read, hosts can't join and, with a proxy and without OpenShift, joined nodes get no changes.
 func (r *common) serviceCIDRs(ctx context.Context, facts *blueprint.Facts) error {
 	var list networkingv1.ServiceCIDRList
 	const name = "ServiceCIDRs"

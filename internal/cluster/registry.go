@@ -35,8 +35,7 @@ func credentials(object *corev1.Secret) ([]byte, error) {
 	return []byte(" "), nil
 }
 
-// mirrors adds the mirror sets in all objects of one kind to facts.Mirrors. entries returns the mirror sets of one
-// object.
+// mirrors adds all mirror sets of one kind to facts.Mirrors. entries returns the mirror sets of an object.
 func (r *Reader) mirrors(ctx context.Context, facts *blueprint.Facts, kind string, list client.ObjectList,
 	entries func(client.Object) []mirror.Set) error {
 	known, err := orNone(last(ctx, &r.common, facts, kind, func() (sets []mirror.Set, err error) {

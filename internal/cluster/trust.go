@@ -39,8 +39,7 @@ func (r *Reader) kubeletCA(ctx context.Context, facts *blueprint.Facts) (err err
 	return err
 }
 
-// bootstrapCA reads the CA that verifies the API server. Linux nodes use the same CA. bootstrapCA ignores the token in
-// the same Secret.
+// bootstrapCA reads the CA that verifies the API server, as on Linux nodes. It ignores the token in the same Secret.
 func (r *Reader) bootstrapCA(ctx context.Context, facts *blueprint.Facts) (err error) {
 	key := keyIn(contract.MachineConfigNamespace, contract.BootstrapTokenSecret)
 	facts.BootstrapCA, err = lastOf(ctx, &r.common, facts, origin{r.Live, key, nameBootstrapToken},
@@ -51,8 +50,7 @@ func (r *Reader) bootstrapCA(ctx context.Context, facts *blueprint.Facts) (err e
 	return err
 }
 
-// bundleOf calls bundle for a field of an object. If bundle fails, the error contains the object's name, the field and
-// the fix.
+// bundleOf calls bundle for a field of an object. Its error contains the object's name, the field and the fix.
 func bundleOf(raw []byte, name, field, fix string) (string, error) {
 	ca, err := bundle(raw)
 	if err != nil {

@@ -79,8 +79,7 @@ func renderedName(pool *machineconfigurationv1.MachineConfigPool) string {
 	return pool.Spec.Configuration.Name
 }
 
-// cloudProvider returns the value of kubelet's flag --cloud-provider. It accepts --flag=value and --flag value. If the
-// flag is repeated, its last value counts.
+// cloudProvider returns the last value of kubelet's flag --cloud-provider, written as --flag=value or --flag value.
 func cloudProvider(config ignition) (value string, err error) {
 	command, err := config.execStart(kubeletUnit)
 	if err != nil {

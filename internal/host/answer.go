@@ -38,10 +38,9 @@ func Call[T any](ctx context.Context, conn Conn, verb contract.Verb, request any
 	return answer, nil
 }
 
-// DecodeAnswer decodes a host's answer. The uploaded daemon has the same version as the operator, so DecodeAnswer
-// refuses everything that this daemon would never write: unknown fields, trailing data, a missing result. Problems in
-// the answer are shown in conditions and logs, so DecodeAnswer checks their reasons, and shortens their details and
-// makes them printable.
+// DecodeAnswer decodes a host's answer. The uploaded daemon has the operator's version, so everything that this daemon
+// would never write is refused: unknown fields, trailing data, a missing result. Conditions and logs show problems in
+// the answer, so their reasons are checked, and their details are shortened and made printable.
 func DecodeAnswer[T any](raw []byte) (contract.Answer[T], error) {
 	var none, answer contract.Answer[T]
 	var envelope contract.Answer[json.RawMessage]

@@ -1,8 +1,7 @@
 //go:build ignore
 
-// Command gates prints the feature gates of one minor version of kubelet: each gate's default, and the gates that it
-// needs. Run the command in the module that requires this version of Kubernetes, because the command imports kubelet's
-// packages:
+// Command gates prints the feature gates of one minor version of kubelet, with their defaults and the gates that they
+// need. Run it in the module that requires this version of Kubernetes, because it imports kubelet's packages:
 //
 //	gates=$PWD/internal/blueprint/featuregate
 //	go -C payload/kubernetes/1.36 run $gates/gates.go >$gates/1.36.txt
@@ -51,8 +50,7 @@ func main() {
 		for _, need := range gate.Dependencies()[name] {
 			line += " " + string(need)
 		}
-		// Omit AllAlpha and AllBeta, which switch whole groups of gates. The operator then refuses them as unknown
-		// gates.
+		// Omit AllAlpha and AllBeta, which switch whole groups. The operator then refuses them as unknown gates.
 		if name != "AllAlpha" && name != "AllBeta" {
 			lines = append(lines, line+"\n")
 		}

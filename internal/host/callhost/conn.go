@@ -21,19 +21,16 @@ import (
 )
 
 const (
-	// look is how often a waiting call reads the host's Secret. It reads from the cache, so it sends no request to the
-	// API server.
+	// look is how often a waiting call reads the host's Secret from the cache, without a request to the API server.
 	look = 200 * time.Millisecond
 	// pickUp is how long a host may take to begin or answer a call. A host needs half a minute if its watch was
 	// interrupted.
 	pickUp = time.Minute
-	// silence is the longest allowed time between two reports of a host that carries out a call. The host reports every
-	// contract.CallBeatSeconds.
+	// silence is the longest allowed time between two reports during a call. The host reports every CallBeatSeconds.
 	silence = 5 * contract.CallBeatSeconds * time.Second
 	// writeTimeout is the time limit of one write of the Secret.
 	writeTimeout = 15 * time.Second
-	// maxRequest is the maximum size of a call, in bytes. A Secret may contain at most 1 MiB, and the host's reports
-	// must fit into it as well.
+	// maxRequest limits a call, in bytes. A Secret may contain 1 MiB, and the host's reports must fit into it as well.
 	maxRequest = 500 << 10
 	// maxFault limits a host's own text in an error, in bytes.
 	maxFault = 512
@@ -47,9 +44,8 @@ type Calls struct {
 	Namespace string
 }
 
-// Dial returns a connection to the host with this ID. boot is the boot ID in the host's last report. If no host has
-// reported yet, the connection is nil. isOpen reports whether the Secret for the host's calls exists. Dial sends
-// nothing to the host.
+// Dial returns a connection to the host with this ID, and the boot ID in its last report. If no host has reported yet,
+// the connection is nil. isOpen reports whether the Secret for the host's calls exists. Dial sends nothing.
 func (c Calls) Dial(ctx context.Context, id string) (_ host.Conn, boot string, isOpen bool, err error) {
 	secret, err := c.read(ctx, id)
 	var reported contract.CallHost
@@ -87,8 +83,7 @@ func (c *conn) HostKey() string {
 	return contract.HostKeyType + strings.ReplaceAll(c.id, "-", "")
 }
 
-// Upload implements host.Conn. It sends nothing: the next call contains the program's digest, and the host then
-// downloads the program.
+// Upload implements host.Conn. It sends nothing: the next call makes the host download the program with this digest.
 func (c *conn) Upload(_ context.Context, daemon host.Blob) (sent int64, err error) {
 	c.program = daemon.Blob
 	return 0, nil
@@ -118,10 +113,9 @@ func (c *conn) Close() error {
 	return nil
 }
 
-// Call implements host.Conn. After the answer, the request stays in the Secret until the next call replaces it. If
-// there is no answer, Call deletes the request, because it may contain credentials, and because a host that comes back
-// later must not carry it out. Exception: Call doesn't delete the request for a cleanup, which the host continues
-// without a network.
+// Call implements host.Conn. After the answer, the request stays in the Secret until the next call. If there is no
+// answer, Call deletes the request, because it may contain credentials and must not be carried out later. Exception:
+// the request for a cleanup stays, because the host continues it without a network.
 func (c *conn) Call(ctx context.Context, verb contract.Verb, request []byte) (answer []byte, err error) {
 	limit := host.CallTimeout(verb)
 	bounded, cancel := context.WithTimeout(ctx, limit)
@@ -166,8 +160,7 @@ func (c *conn) patch(ctx context.Context, request []byte) error {
 	return c.calls.Client.Patch(ctx, secret, client.RawPatch(types.MergePatchType, patch))
 }
 
-// await waits for the answer to a call. If the host doesn't begin the call in time, or stops reporting, the connection
-// is lost.
+// await waits for the answer. If the host doesn't begin the call in time, or stops reporting, the connection is lost.
 func (c *conn) await(ctx context.Context, call contract.Call) (json.RawMessage, error) {
 	ticker := time.NewTicker(look)
 	defer ticker.Stop()

@@ -95,8 +95,7 @@ func newID() string {
 	return hex.EncodeToString(id)
 }
 
-// commandLine returns a command that cmd.exe and PowerShell parse in the same way: a program and three words without
-// special characters.
+// commandLine returns a command that cmd.exe and PowerShell parse alike: a program and three plain words.
 func (c *conn) commandLine(verb contract.Verb, id string) string {
 	return strings.Join([]string{contract.RPCDir + `\` + c.uploaded, string(verb), "--rpc", id}, " ")
 }
@@ -148,8 +147,7 @@ func (c *conn) run(ctx context.Context, doing, line string, body []byte) error {
 	return c.outcome(ctx, doing, err, said, body)
 }
 
-// abandon ends a command that takes too long. It closes the command's session. If the command doesn't end within
-// endingGrace after that, it closes the connection.
+// abandon ends a command that takes too long: it closes the session and, after endingGrace, the connection.
 func (c *conn) abandon(session *ssh.Session, ended <-chan struct{}) {
 	closing := make(chan struct{})
 	if !c.start(func() { _ = session.Close(); close(closing) }) {
@@ -170,8 +168,7 @@ func (c *conn) abandon(session *ssh.Session, ended <-chan struct{}) {
 	}
 }
 
-// outcome returns an error if a command failed. err is the result of the command's session, and said is the command's
-// output.
+// outcome returns an error if a command failed. err is the result of its session, and said is its output.
 func (c *conn) outcome(ctx context.Context, doing string, err error, said *tail, body []byte) error {
 	if err == nil {
 		return nil
@@ -193,9 +190,8 @@ func (c *conn) outcome(ctx context.Context, doing string, err error, said *tail,
 	return contract.NewProblem(contract.ReasonDaemonCallFailed, "%s on %s: the host does not run it", doing, c.address)
 }
 
-// vanished returns the error for a command that ended without an exit code. It sends the host a keepalive to find out
-// whether only the command was killed, or whether the connection is about to break as well, for example because of a
-// reboot.
+// vanished returns the error for a command that ended without an exit code. It sends a keepalive to find out whether
+// only the command was killed, or the connection is about to break, for example because of a reboot.
 func (c *conn) vanished(ctx context.Context, doing string) error {
 	ctx, cancel := context.WithTimeout(ctx, endingGrace)
 	defer cancel()

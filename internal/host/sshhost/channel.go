@@ -6,10 +6,9 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// channels is an SSH connection whose calls never wait forever. Calls of the SSH library itself can wait forever in
-// three cases. First, it opens a channel while the connection ends. Second, a channel has more than 16 unread requests,
-// which blocks all reading from the connection. Third, a session receives an exit status that it can't parse, and then
-// reads no more requests.
+// channels is an SSH connection whose calls never wait forever. The SSH library itself can wait forever if a channel is
+// opened while the connection ends; if a channel has more than 16 unread requests, which block all reading; or if a
+// session gets an exit status that it can't parse, and then reads no more requests.
 type channels struct {
 	ssh.Conn
 	gone <-chan struct{}
@@ -51,8 +50,7 @@ func (c channels) OpenChannel(kind string, extra []byte) (ssh.Channel, <-chan *s
 // heldRequests is the maximum number of queued requests of a channel. Honest hosts send two or three.
 const heldRequests = 64
 
-// taken reads all requests of a channel, and queues them in the channel that it returns. While the queue is full, it
-// drops requests.
+// taken reads all requests of a channel, and queues them in its result. While the queue is full, it drops requests.
 func taken(from <-chan *ssh.Request) <-chan *ssh.Request {
 	to := make(chan *ssh.Request, heldRequests)
 	go func() {

@@ -34,8 +34,7 @@ func newHostKeyCheck(expected string) (*hostKeyCheck, error) {
 	return &hostKeyCheck{expected: key}, nil
 }
 
-// callback implements ssh.HostKeyCallback. It returns an error if the host's key is not the expected key, or if the
-// host changes its key within a connection.
+// callback implements ssh.HostKeyCallback. It refuses an unexpected key, and a change of the key within a connection.
 func (h *hostKeyCheck) callback(_ string, _ net.Addr, key ssh.PublicKey) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -62,9 +61,8 @@ func different(a, b ssh.PublicKey) bool {
 	return a != nil && b != nil && !bytes.Equal(a.Marshal(), b.Marshal())
 }
 
-// algorithms returns the host key algorithms to offer, best first. If a key is expected, it returns only the algorithms
-// of this key, so that a host with several keys uses the expected key. The result never includes certificates and
-// SHA-1.
+// algorithms returns the host key algorithms to offer, best first. If a key is expected, it returns only this key's
+// algorithms, so that a host with several keys uses this key. Certificates and SHA-1 are never offered.
 func (h *hostKeyCheck) algorithms() []string {
 	if h.expected == nil {
 		return []string{ssh.KeyAlgoED25519, ssh.KeyAlgoECDSA256, ssh.KeyAlgoECDSA384, ssh.KeyAlgoECDSA521,

@@ -22,8 +22,7 @@ var (
 	errSilent       = errors.New("the host has sent nothing for too long")
 )
 
-// start runs work in a goroutine that Close waits for. If the connection is lost, start returns false and doesn't run
-// work.
+// start runs work in a goroutine that Close waits for. If the connection is lost, it returns false instead.
 func (c *conn) start(work func()) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

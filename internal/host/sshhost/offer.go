@@ -10,10 +10,9 @@ import (
 // msgKexInit is SSH_MSG_KEXINIT, which starts a key exchange: RFC 4253, section 7.1.
 const msgKexInit = 20
 
-// offered returns the host key algorithms that a host offers. It parses them from the first bytes that the host sends:
-// the greeting lines and the first packet, which isn't encrypted. This data is authentic, because the host signs a hash
-// of the data with its host key, and the library verifies the signature. If the data can't be parsed, offered returns
-// nil.
+// offered returns the host key algorithms that a host offers, or nil if it can't parse them. It parses the host's first
+// bytes: the greeting lines and the first packet, which isn't encrypted. They are authentic, because the host signs
+// their hash with its host key, and the library verifies the signature.
 func offered(first []byte) []string {
 	for isGreeting := true; isGreeting; {
 		line, rest, more := bytes.Cut(first, []byte("\n"))

@@ -21,13 +21,11 @@ const (
 // maxHostKeys is the maximum number of announced keys that are checked. A host has one key of each type.
 const maxHostKeys = 16
 
-// announcement provides the payload of the peer's last announcement of host keys. To get the payload, send a channel to
-// the announcement, and receive the payload from the channel that you sent. OpenSSH sends its announcement before any
-// other answer.
+// announcement provides the payload of the peer's last announcement of host keys. To get it, send a channel to the
+// announcement, and receive from that channel. OpenSSH sends its announcement before any other answer.
 type announcement chan chan []byte
 
-// listen refuses the peer's requests, but records the payload of its announcement. It stops when the channel requests
-// closes.
+// listen refuses the peer's requests, but records its announcement. It stops when the channel requests closes.
 func listen(requests <-chan *ssh.Request) announcement {
 	a := make(announcement)
 	go func() {
@@ -58,8 +56,7 @@ func listen(requests <-chan *ssh.Request) announcement {
 	return a
 }
 
-// announced returns the payload of the peer's announcement. If the peer has announced nothing yet, the payload is
-// empty.
+// announced returns the payload of the peer's announcement, or an empty payload if there is none yet.
 func (c *conn) announced() ([]byte, error) {
 	answer := make(chan []byte, 1)
 	select {
@@ -108,8 +105,7 @@ func (c *conn) ProveHostKeys(ctx context.Context) ([]string, error) {
 	c.wire.beginStep()
 	var proven []string
 	err := c.during(ctx, "asking for host keys", func() error {
-		// The host announces its keys before it answers a keepalive. So if it has announced no keys when it answers, it
-		// never will.
+		// The host announces its keys before it answers a keepalive. If it hasn't by then, it never will.
 		if err := c.ping(); err != nil {
 			return err
 		}
@@ -166,8 +162,7 @@ func (p keyProof) prove(keys []ssh.PublicKey) (proven []string, err error) {
 	return proven, nil
 }
 
-// verify checks the host's answer, which contains one signature for each requested key, in the same order. It returns
-// the set of proven keys as lines of authorized_keys.
+// verify checks the answer: a signature per requested key, in order. It returns the proven keys as authorizedLine does.
 func (p keyProof) verify(asked []ssh.PublicKey, answer []byte) (map[string]bool, error) {
 	proven := map[string]bool{}
 	for _, key := range asked {

@@ -128,9 +128,8 @@ const packetSize = 8 << 10
 func (c *conn) open(ctx context.Context) error {
 	var refused bool
 	err := c.during(ctx, "starting SFTP", func() error {
-		// The packets are small, because each connection keeps buffers for its largest packet, and there may be
-		// hundreds of connections. With packets of this size, 64 concurrent writes of 8 KiB reach 25 MB/s with a round
-		// trip of 20 ms.
+		// Packets are small, because a connection keeps buffers for its largest packet, and there may be hundreds of
+		// connections. 64 concurrent writes of 8 KiB reach 25 MB/s with a round trip of 20 ms.
 		err := c.whileRefused(ctx, func() (err error) {
 			c.files, err = sftp.NewClient(c.client, sftp.UseConcurrentWrites(true),
 				sftp.MaxPacket(packetSize))

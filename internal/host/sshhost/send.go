@@ -48,9 +48,8 @@ func (c *conn) Upload(ctx context.Context, daemon host.Blob) (sent int64, err er
 	return sent, nil
 }
 
-// doubt deletes the uploaded daemon if it is damaged. It is damaged if the preflight reports a wrong digest, or if
-// several connections uploaded the daemon in parts and it doesn't start. After that, the next Upload sends the whole
-// daemon again.
+// doubt deletes a damaged daemon: the preflight reports a wrong digest, or several connections uploaded the daemon in
+// parts and it doesn't start. The next Upload then sends the whole daemon again.
 func (c *conn) doubt(ctx context.Context, answer []byte, failed error) {
 	p, isProblem := contract.AsProblem(failed)
 	broken := c.patched && isProblem && p.Reason == contract.ReasonDaemonCallFailed
