@@ -176,8 +176,8 @@ func (b *bench) with(ctx context.Context, hosts int, faults []fleet.Fault,
 // joinTimeout is enough time for a thousand hosts on a busy machine.
 const joinTimeout = 30 * time.Minute
 
-// join lists all hosts of the scene. With --by-itself, it runs the commands of the hosts instead. Then it waits until
-// the wanted hosts are Ready, and returns how many seconds this took.
+// join lists all hosts of the scene, or runs their commands with --by-itself. It returns the seconds until the wanted
+// hosts are Ready.
 func (b *bench) join(ctx context.Context, s *scene.Scene, wanted []*fleet.Host) (float64, error) {
 	began := time.Now()
 	bring := listAll
@@ -199,9 +199,8 @@ func listAll(ctx context.Context, s *scene.Scene, _ []*fleet.Host) error {
 	return s.List(ctx, s.Fleet.Hosts...)
 }
 
-// runCommands runs the command of each wanted host and waits for it. The hosts of the fleet that aren't wanted have
-// faults. The first of them never runs its command. The others run their commands, but runCommands doesn't wait for
-// them.
+// runCommands runs the command of each wanted host and waits for it. The fleet's other hosts have faults: the first
+// never runs its command, and runCommands doesn't wait for the commands of the others.
 func runCommands(ctx context.Context, s *scene.Scene, wanted []*fleet.Host) error {
 	if ailing := s.Fleet.Hosts[:len(s.Fleet.Hosts)-len(wanted)]; len(ailing) > 0 {
 		if _, _, err := s.Invite(ctx, scene.NameOf(ailing[0])); err != nil {
@@ -213,8 +212,7 @@ func runCommands(ctx context.Context, s *scene.Scene, wanted []*fleet.Host) erro
 }
 
 // requestsPerJoin counts the API requests of the operator, the daemons, the kubelets and the hosts' own services since
-// the start of the scene. It doesn't count requests for leases, because clients renew leases whether or not a host
-// joins.
+// the start of the scene. It ignores leases, because clients renew them whether or not a host joins.
 func requestsPerJoin(s *scene.Scene, hosts int) (sum float64, by map[string]map[string]float64, err error) {
 	by = map[string]map[string]float64{}
 	names := map[who]string{operator: "operator", daemons: "daemons", kubelets: "kubelets", attendants: "hosts"}
@@ -235,8 +233,7 @@ func requestsPerJoin(s *scene.Scene, hosts int) (sum float64, by map[string]map[
 	return sum, by, nil
 }
 
-// restart kills the operator and starts it again. It returns how many SSH connections to the hosts are opened in the
-// ten seconds after the restart.
+// restart kills the operator and starts it again. It counts new SSH connections to hosts in the ten seconds afterwards.
 func restart(ctx context.Context, s *scene.Scene) (connections int64, err error) {
 	before := connectionsOf(s.Fleet.Hosts)
 	if err = s.Operator.Kill(); err != nil {

@@ -34,8 +34,7 @@ const (
 	downloadSize = 100e6
 )
 
-// measureProxy downloads files in the same way as hosts do. It uses HTTP/1.1, and TLS both to the API server and from
-// the API server to the Service.
+// measureProxy downloads files as hosts do: with HTTP/1.1, and with TLS both to and from the API server.
 func measureProxy(ctx context.Context, s *scene.Scene) (f *proxyFigures, err error) {
 	own, err := fleet.OwnAddress()
 	if err != nil {

@@ -61,9 +61,8 @@ type upgradeFigures struct {
 	Runs []upgradeReport `json:"runs"`
 	// TwiceToOnce is DisruptedSeconds of the second upgrade divided by DisruptedSeconds of the first upgrade.
 	TwiceToOnce float64 `json:"twiceToOnce"`
-	// UnavailableSecondsPerNode is how long a node was out of service on average, for each upgrade.
-	// StagedSecondsPerNode is how long a node downloaded the payload on average while it was in service, for each
-	// upgrade.
+	// UnavailableSecondsPerNode is a node's average time out of service, for each upgrade. StagedSecondsPerNode is the
+	// average time that a node in service downloaded the payload, for each upgrade.
 	UnavailableSecondsPerNode []float64 `json:"unavailableSecondsPerNode"`
 	StagedSecondsPerNode      []float64 `json:"stagedSecondsPerNode"`
 }

@@ -51,9 +51,8 @@ type changeFigures struct {
 	Daemons  map[string]float64 `json:"daemonPerNode"`
 	// Bytes is the size of the manifest and its Secret. Each daemon reads both.
 	Bytes int `json:"bytesPerNode"`
-	// Processor is the processor time per node of each program because of the change, in milliseconds. It doesn't
-	// include the processor time that the program also needs while nothing changes. All hosts run in the program
-	// winlab.
+	// Processor is each program's processor time per node for the change, in milliseconds, without the usage while
+	// nothing changes. All hosts run in the program winlab.
 	Processor map[string]float64 `json:"processorMillisecondsPerNode,omitempty"`
 }
 

@@ -81,8 +81,7 @@ const machineSet = "windows"
 // latency is the delay of the simulated network in each direction.
 const latency = 2 * time.Millisecond
 
-// lively returns the durations of operations on simulated hosts. They make a demo look real, but are shorter than on a
-// real host.
+// lively returns the durations of operations on hosts. They look real, but are shorter than on a real host.
 func lively() sim.Costs {
 	return sim.Costs{ProcessStart: 200 * time.Millisecond, PowerShellStart: time.Second}
 }
@@ -195,8 +194,8 @@ func (d *demo) useWine(ctx context.Context, options *scene.Options, faults []fle
 	return hosts, err
 }
 
-// watch shows the hosts until the user presses Ctrl-C. With --once, it ends as soon as all hosts have settled, or at
-// the time limit. settled reports whether all hosts have settled.
+// watch shows the hosts until the user presses Ctrl-C. With --once, it ends when all hosts have settled, or at the time
+// limit.
 func (d *demo) watch(ctx context.Context, s *scene.Scene, screen *screen) (settled bool, err error) {
 	ticker := time.NewTicker(200 * time.Millisecond)
 	defer ticker.Stop()
@@ -252,8 +251,7 @@ func (d *demo) platformType() (configv1.PlatformType, error) {
 	return "", fmt.Errorf("--platform is %s and must be %s or none", d.platform, strings.Join(cloud.Platforms(), ", "))
 }
 
-// isTerminal reports whether out is a terminal, so that text can be redrawn. If it is, isTerminal returns the number of
-// its columns.
+// isTerminal reports whether out is a terminal, where text can be redrawn. width is the number of its columns.
 func isTerminal(out io.Writer) (width int, ok bool) {
 	file, isFile := out.(*os.File)
 	if !isFile || !term.IsTerminal(int(file.Fd())) {

@@ -123,8 +123,7 @@ func (d *demoUpgrade) run(ctx context.Context, out io.Writer) (err error) {
 	return nil
 }
 
-// check checks the flags and sets defaults. It returns the new versions of the parts of the payload that the upgrade
-// changes.
+// check checks the flags and sets defaults. It returns the new versions of the parts that the upgrade changes.
 func (d *demoUpgrade) check() (map[string]string, error) {
 	if d.hosts < 2 || d.budget < 1 || d.pods < 0 {
 		return nil, errors.New("--hosts must be at least 2, and --max-unavailable at least 1")
@@ -155,8 +154,7 @@ func (d *demoUpgrade) populate(ctx context.Context, s *scene.Scene, out io.Write
 // nextOperator is the version of the operator after the upgrade.
 const nextOperator = "0.2.0"
 
-// upgradeSettings returns settings that let up to 20 hosts join at once. budget is the number of nodes that may be
-// unavailable at once.
+// upgradeSettings lets up to 20 hosts join at once. budget is the number of nodes that may be unavailable at once.
 func upgradeSettings(budget, hosts int, settle time.Duration) *v1alpha1.WindowsMachineConfigSpec {
 	unavailable := intstr.FromInt(budget)
 	return &v1alpha1.WindowsMachineConfigSpec{Rollout: v1alpha1.RolloutSpec{

@@ -82,8 +82,7 @@ run on this machine: they listen on addresses of 127.0.0.0/8.`,
 	return command
 }
 
-// wineComputer prepares Wine for count hosts, and returns a function that starts a host. reach lists the addresses that
-// the hosts must be able to connect to.
+// wineComputer prepares Wine for count hosts that can connect to the addresses in reach. The result starts a host.
 func wineComputer(ctx context.Context, count int, reach string,
 	progress io.Writer) (func(context.Context, string, netip.Addr) (fleet.Computer, error), error) {
 	var targets []netip.AddrPort

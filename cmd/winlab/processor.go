@@ -2,8 +2,7 @@ package main
 
 import "time"
 
-// spentSince returns the processor time that each program has used since an earlier call of processorTimes. used is the
-// result of that call.
+// spentSince returns each program's processor time since the call of processorTimes that returned used.
 func spentSince(used map[string]time.Duration) (map[string]time.Duration, error) {
 	now, err := processorTimes()
 	for program := range now {

@@ -14,12 +14,10 @@ import (
 // quietFigures are the figures of a period without changes.
 type quietFigures struct {
 	Seconds float64 `json:"seconds"`
-	// OperatorWrites is the number of the operator's write requests, except writes of the leader's lease.
-	// OperatorLeaseWrites is the number of writes of the leader's lease.
+	// OperatorWrites counts the operator's writes, except of the leader's lease. OperatorLeaseWrites counts the latter.
 	OperatorWrites      int `json:"operatorWrites"`
 	OperatorLeaseWrites int `json:"operatorLeaseWrites"`
-	// DaemonRequests is the number of all requests of all daemons. If a watch ends and the daemon starts it again, this
-	// counts as one request.
+	// DaemonRequests counts all requests of all daemons. The restart of a watch that ended counts as one request.
 	DaemonRequests int `json:"daemonRequests"`
 	DaemonWrites   int `json:"daemonWrites"`
 	// NodeLeaseWrites is the number of leases that kubelets wrote.

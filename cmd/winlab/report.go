@@ -61,8 +61,7 @@ type removalReport struct {
 	Seconds float64  `json:"seconds"`
 }
 
-// finish reports on each host. It also removes one listed host and one Machine that became nodes, and reports on their
-// removal.
+// finish reports on each host. It removes one listed host and one Machine that became nodes, and reports on this.
 func (d *demo) finish(ctx context.Context, s *scene.Scene, out io.Writer) (report, []error) {
 	var problems []error
 	result := report{}
@@ -109,8 +108,7 @@ func reportOnMachine(m *machinev1beta1.Machine) machineReport {
 	return entry
 }
 
-// reportOn returns the report of a host. If the host didn't become a node, reportOn also returns an error with the
-// reason.
+// reportOn returns the report of a host. If the host didn't become a node, the error is the reason.
 func reportOn(r row) (instanceReport, error) {
 	entry := instanceReport{Name: r.name, Source: r.source(), PhaseSeconds: map[string]float64{}}
 	if r.host != nil {
@@ -136,8 +134,7 @@ func reportOn(r row) (instanceReport, error) {
 	return entry, fmt.Errorf("host %s did not get there: %s", entry.Name, entry.Message)
 }
 
-// removalTimeout is the time limit for the removal of a host. It includes the minute that a host that joined by itself
-// waits before it removes its service.
+// removalTimeout limits the time of a host's removal. A host that joined by itself removes its service after a minute.
 const removalTimeout = 2 * time.Minute
 
 // remove removes a host from the cluster and checks that nothing remains on the host.

@@ -14,8 +14,7 @@ import (
 
 // row is the state of one host.
 type row struct {
-	// name is the name of the host's instance: see scene.NameOf. For a host of a Machine, it is the name of the
-	// Machine.
+	// name is the name of the host's Machine or, without a Machine, of its instance: see scene.NameOf.
 	name     string
 	machine  *machinev1beta1.Machine   // nil if the host has no Machine
 	host     *fleet.Host               // nil until the Machine has a host
@@ -72,8 +71,7 @@ func (r row) source() string {
 	return string(v1alpha1.SourceConfigMap)
 }
 
-// got reports whether the host has joined: its instance is Ready. If the host belongs to a Machine, the Machine must
-// also be Running.
+// got reports whether the host has joined: its instance is Ready, and its Machine, if any, is Running.
 func (r row) got() bool {
 	ready := r.instance != nil && r.instance.Status.Phase == v1alpha1.PhaseReady
 	return ready && (r.machine == nil || ptr.Deref(r.machine.Status.Phase, "") == machinev1beta1.PhaseRunning)

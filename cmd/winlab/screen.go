@@ -13,8 +13,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// screen shows the state of hosts. On a terminal, it redraws a table. Without a terminal, it prints a line for each
-// change.
+// screen shows the state of hosts. It redraws a table on a terminal, or else prints a line for each change.
 type screen struct {
 	out      io.Writer
 	width    int

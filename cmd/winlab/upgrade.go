@@ -48,8 +48,7 @@ type upgradeReport struct {
 	MostUnavailable int      `json:"mostUnavailable"`
 	MostNodes       []string `json:"mostNodes"`
 	MostOfAll       int      `json:"mostOfAll"`
-	// Seconds is how long it took from the start of the next build until every node had the new version and was in
-	// service.
+	// Seconds is the time from the start of the next build until every node had the new version and was in service.
 	Seconds float64 `json:"seconds"`
 	// DisruptedSeconds is how long it took from the first disruption of a node until all nodes were in service again.
 	DisruptedSeconds float64 `json:"disruptedSeconds"`
@@ -117,8 +116,7 @@ func (u *upgrade) run(ctx context.Context) (report upgradeReport, err error) {
 	return report, errors.Join(err, read)
 }
 
-// compare sets the fields that describe the differences between two payloads. from and to are the directories of the
-// payloads.
+// compare sets the fields about the differences between the payloads in the directories from and to.
 func (r *upgradeReport) compare(from, to string) error {
 	old, err := payload.OpenDir(from)
 	if err != nil {

@@ -32,8 +32,7 @@ type held struct {
 	since   time.Time
 }
 
-// watchVersions starts to watch the versions of nodes. It returns when it has seen every node once. Call stop to end
-// the watch.
+// watchVersions watches the versions of nodes until stop is called. It returns when it has seen every node once.
 func watchVersions(ctx context.Context, s *scene.Scene) (*versions, error) {
 	clients, err := kubernetes.NewForConfig(s.Cluster.Admin())
 	if err != nil {
@@ -90,9 +89,8 @@ func (v *versions) all() map[string]held {
 // changeTimeout is the time limit for one change. A change takes much less time, but the machine may be busy.
 const changeTimeout = 10 * time.Minute
 
-// follow waits until all nodes have a new version that is the same for all of them. before contains the versions before
-// the change. follow returns the new version, and for each node how long it took from began until the node had this
-// version.
+// follow waits until all nodes have the same new version, which is not in before. It returns this version, and for each
+// node how long it took from began until the node had this version.
 func (v *versions) follow(ctx context.Context, before map[string]held, began time.Time) (took []time.Duration,
 	version string, err error) {
 	deadline := time.NewTimer(changeTimeout)

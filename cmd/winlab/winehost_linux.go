@@ -56,8 +56,7 @@ func (w *wineHosts) use(options *scene.Options) {
 	}
 }
 
-// computer returns a function that starts a host in Wine. The host can connect to the servers in reach, which run on
-// this machine.
+// computer returns a function that starts a host in Wine. The host can connect to this machine's servers in reach.
 func (w *wineHosts) computer(reach []netip.AddrPort) func(ctx context.Context, hostname string,
 	address netip.Addr) (fleet.Computer, error) {
 	return func(ctx context.Context, hostname string, address netip.Addr) (fleet.Computer, error) {
@@ -72,8 +71,7 @@ type wineReport struct {
 	Binaries []wine.Part `json:"binaries"`
 	// Played lists other parts of Windows that were replaced.
 	Played []string `json:"played"`
-	// Boots is how many times hosts booted. FailedBoots is how many of these boots failed, so that the lab repeated
-	// them.
+	// Boots counts the boots of all hosts. FailedBoots counts the boots that failed, and were repeated.
 	Boots       int `json:"boots"`
 	FailedBoots int `json:"failedBoots"`
 }

@@ -67,8 +67,8 @@ func provide(ctx context.Context, o providerOptions) error {
 		Metrics:        metricsserver.Options{BindAddress: "0"},
 		LeaderElection: true, LeaderElectionID: "windows-bootstrap-provider", LeaderElectionNamespace: o.namespace,
 		LeaderElectionReleaseOnCancel: true,
-		// Read Secrets from the API server and not through the cache: the provider has the right to get a Secret by its
-		// name, but not to list Secrets. Cache the objects of Cluster API, even though they are unstructured.
+		// Don't cache Secrets: the provider may get a Secret by its name, but not list Secrets. Cache the objects of
+		// Cluster API, although they are unstructured.
 		Client: client.Options{Cache: &client.CacheOptions{Unstructured: true,
 			DisableFor: []client.Object{&corev1.Secret{}}}}})
 	if err != nil {

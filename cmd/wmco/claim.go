@@ -24,9 +24,9 @@ import (
 // eventTimeout is the time limit for the attempt to create the event.
 const eventTimeout = 10 * time.Second
 
-// claimNodes claims the cluster's Windows nodes for this operator, before the operator reads or writes any other
-// objects. If an operator in a different namespace has claimed them, claimNodes returns an error. If the API server has
-// just started, claimNodes tries again for a while. The Claimer that it returns renews the claim.
+// claimNodes claims the cluster's Windows nodes, before the operator reads or writes any other objects. If an operator
+// in a different namespace has claimed them, claimNodes returns an error. It retries while the API server is starting.
+// The Claimer renews the claim.
 func claimNodes(ctx context.Context, restConfig *rest.Config, clients kubernetes.Interface,
 	namespace string) (settings.Claimer, error) {
 	claimer := settings.Claimer{Namespace: namespace}
@@ -51,9 +51,8 @@ func claimNodes(ctx context.Context, restConfig *rest.Config, clients kubernetes
 	return claimer, err
 }
 
-// announce reports the problem as an event. It doesn't report the problem in the status of the WindowsMachineConfig,
-// because the other operator writes this status. The name of the event depends on the namespace only, so restarts of
-// the container don't create more events.
+// announce reports the problem as an event, not in the WindowsMachineConfig's status, which the other operator writes.
+// The event's name depends on the namespace only, so restarts of the container don't create more events.
 func announce(ctx context.Context, clients kubernetes.Interface, problem *contract.Problem, namespace string) {
 	ctx, cancel := context.WithTimeout(ctx, eventTimeout)
 	defer cancel()

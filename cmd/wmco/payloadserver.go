@@ -102,9 +102,8 @@ type place struct {
 
 func (p place) String() string { return net.JoinHostPort(p.host, strconv.Itoa(int(p.port))) }
 
-// advertised returns the addresses of the payload server. Daemons try them in this order. These are the addresses in
-// the flag --payload-advertise. If the flag is empty, they are the addresses of this pod, followed by the address of
-// the Service.
+// advertised returns the addresses of the payload server, in the order of daemons' attempts: the addresses in the flag
+// --payload-advertise or, if it is empty, this pod's addresses and then the Service's address.
 func advertised(o options, port uint16) (all []place, err error) {
 	texts := strings.FieldsFunc(o.payloadAdvertise, func(r rune) bool { return r == ',' || r == ' ' })
 	if len(texts) == 0 {
@@ -149,8 +148,7 @@ func nodesFamily(list string) (first netip.Addr, err error) {
 	return first, nil
 }
 
-// parsePlace parses an address. The address is a host name, a host name with a port, an IP address, or an IP address
-// with a port. If the address has no port, parsePlace uses the parameter port.
+// parsePlace parses a host name or an IP address, with or without a port. port is the default port.
 func parsePlace(text string, port uint16) (place, error) {
 	if ip, err := netip.ParseAddr(strings.Trim(text, "[]")); err == nil {
 		return place{host: ip.String(), port: port}, nil

@@ -70,9 +70,8 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return fmt.Errorf("finding the cluster: %w", err)
 	}
-	// Don't limit the rate of requests. If something changes for hundreds of nodes, the operator must write hundreds of
-	// objects at once. The number of workers limits concurrent requests, and the API server protects itself with
-	// priority and fairness.
+	// Don't limit the rate of requests, because a change for hundreds of nodes needs hundreds of writes at once. The
+	// number of workers limits concurrent requests, and the API server protects itself with priority and fairness.
 	restConfig.QPS = -1
 	shipped, err := payload.OpenDir(o.payload)
 	if err != nil {
@@ -123,8 +122,8 @@ func run(ctx context.Context, o options) error {
 	return mgr.Start(ctx)
 }
 
-// installRest applies the objects that OLM can't install. It returns when all of them are applied, because other parts
-// of the operator need them.
+// installRest applies the objects that OLM can't install. It returns when all are applied, because other parts need
+// them.
 func installRest(ctx context.Context, restConfig *rest.Config, namespace string) (*olm.Installer, error) {
 	c, err := client.New(restConfig, client.Options{})
 	if err != nil {

@@ -23,15 +23,13 @@ const (
 	uninstallNamed = 10
 )
 
-// uninstallOptions are the flags of uninstall-check. kubeconfig is the path of a kubeconfig. If it is empty, the check
-// uses the same kubeconfig as kubectl. namespace is the operator's namespace. advice is a text to print if the check
-// fails.
+// uninstallOptions are the flags of uninstall-check. kubeconfig is a path; if it is empty, kubectl's kubeconfig is
+// used. namespace is the operator's namespace. advice is printed if the check fails.
 type uninstallOptions struct {
 	kubeconfig, namespace, advice string
 }
 
-// uninstallCheck prints which cluster it checks. It returns an error if the operator must not be removed from this
-// cluster yet.
+// uninstallCheck prints which cluster it checks, and returns an error if the operator must not be removed from it yet.
 func uninstallCheck(ctx context.Context, out io.Writer, o uninstallOptions) error {
 	at, err := kubectlsCluster(o.kubeconfig)
 	if err != nil {

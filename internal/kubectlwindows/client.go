@@ -31,8 +31,7 @@ const (
 	// maxAnswer is the maximum size of a response of the API server in bytes. A list of five thousand Windows nodes
 	// with many images needs half of this size.
 	maxAnswer = 128 << 20
-	// maxListed is the maximum number of objects in a list. maxEvents is the maximum number of events of one object in
-	// the output.
+	// maxListed is the maximum number of objects in a list. maxEvents is how many events of an object are shown.
 	maxListed, maxEvents = 5000, 200
 )
 

@@ -77,8 +77,7 @@ func (r *reader) status(ctx context.Context) (diagnosis.Status, error) {
 }
 
 // watchStatus prints the status every few seconds until the user interrupts it. On a terminal, it clears the screen
-// each time. Without a terminal, it prints the status only if it changed. It continues if the API server can't be
-// reached.
+// each time. Without a terminal, it prints only a changed status. It continues if the API server can't be reached.
 func (p *plugin) watchStatus(ctx context.Context, r *reader) error {
 	last := ""
 	err := wait.PollUntilContextCancel(ctx, watchEvery, true, func(ctx context.Context) (bool, error) {

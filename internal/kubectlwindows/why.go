@@ -110,8 +110,7 @@ func (r *reader) whyPod(ctx context.Context, pod *corev1.Pod, s diagnosis.Snapsh
 	return diagnosis.OfPod(pod, classes.Items, findings, s, happened)
 }
 
-// find returns the objects that the user means with an argument such as web or pod/web. A host and its node count as
-// one subject.
+// find returns the objects that match an argument such as web or pod/web. A host and its node count as one subject.
 func (r *reader) find(ctx context.Context, s *diagnosis.Snapshot, argument string) (subject, error) {
 	kind, name, given := strings.Cut(argument, "/")
 	if !given {
@@ -175,8 +174,7 @@ func (r *reader) findHost(ctx context.Context, s *diagnosis.Snapshot, kind, name
 	return found, nil
 }
 
-// findPod returns nil if the pod does not exist. If the pod can't be read, findPod returns the error unread. The caller
-// can ignore this error if the name belongs to a host.
+// findPod returns nil if the pod does not exist. The caller can ignore the error unread if the name belongs to a host.
 func (r *reader) findPod(ctx context.Context, name string) (pod *corev1.Pod, unread error) {
 	pod = &corev1.Pod{}
 	if unread = r.Get(ctx, client.ObjectKey{Namespace: r.namespace, Name: name}, pod); unread != nil {

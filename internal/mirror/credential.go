@@ -63,8 +63,7 @@ func parseCredential(entry json.RawMessage) (Credential, error) {
 	return credential, nil
 }
 
-// decodeAuth decodes user:password from base64, with or without padding. It removes the NUL bytes that docker sometimes
-// appends to the password.
+// decodeAuth decodes user:password from base64, with or without padding. It removes NUL bytes, which docker may append.
 func decodeAuth(auth string) (user, password string, ok bool) {
 	text, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(strings.TrimSpace(auth), "="))
 	if err != nil {

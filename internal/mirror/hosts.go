@@ -15,9 +15,8 @@ func Authorization(token string) string {
 }
 
 // hostsFile is the template of a file that sends containerd only to the resolver. So if the resolver is down,
-// containerd pulls nothing, and breaks no rule. A short timeout is enough, because the resolver's loopback address
-// accepts a connection at once or not at all. With the default timeout, Windows would wait two seconds before it gives
-// up on a closed port.
+// containerd pulls nothing, and breaks no rule. A short timeout is enough, because a loopback address accepts a
+// connection at once or not at all. Windows would wait two seconds for a closed port.
 const hostsFile = `# Written by windows-instance-config-daemon from the cluster's mirror rules. Changes are undone.
 server = '%s'
 capabilities = ['pull', 'resolve']
@@ -35,8 +34,7 @@ const nowhere = "https://another-program-has-the-port-of-the-mirror-resolver.inv
 
 // HostsFile returns the content of contract.PathHosts, the file that containerd reads for all registries. The file
 // sends containerd to the resolver at url, with the resolver's token. If url is empty, the file sends containerd to a
-// host that can't exist. The caller must remove the folders of single registries, because containerd prefers such a
-// folder to this file.
+// host that can't exist. The caller must remove the folders of single registries, because containerd prefers them.
 //
 // Folders for single registries would not be enough, for two reasons. The name of a registry has several spellings: for
 // containerd, quay.io:0443 is the same as quay.io. And rules for a domain don't list the registries in that domain.

@@ -28,8 +28,7 @@ type Location struct {
 	// Host is the registry as in image names and credentials, in the form that canonical returns. For the domain
 	// *.example.com, Host is example.com.
 	Host string
-	// Path is a namespace or a repository, without leading and trailing slashes. It is empty for a registry or a
-	// domain.
+	// Path is a namespace or a repository without outer slashes. It is empty for a registry or a domain.
 	Path     string
 	wildcard bool
 }
@@ -79,8 +78,8 @@ func (l Location) IsLoopback() bool {
 	return name == "localhost" || address.IsLoopback()
 }
 
-// contains reports whether other equals l or lies below l. If l is a domain, it reports whether other's host lies below
-// that domain. other must not be a domain.
+// contains reports whether other equals l or lies below l. If l is a domain, other's host must lie below it. other must
+// not be a domain.
 func (l Location) contains(other Location) bool {
 	if l.wildcard {
 		name, _ := other.split()
@@ -90,9 +89,8 @@ func (l Location) contains(other Location) bool {
 	return ok && l.Host == other.Host
 }
 
-// At returns the location of a repository at a host. The host may be spelled in any way that works in an address. At
-// doesn't check its arguments. If repository is empty, At returns the registry. For a repository of Docker Hub without
-// a slash, At adds library/.
+// At returns a repository at a host, in any spelling that works in an address, without checks. If repository is empty,
+// At returns the registry. For a repository of Docker Hub without a slash, At adds library/.
 func At(host, repository string) Location {
 	l := Location{Host: canonical(host), Path: repository}
 	if l.Host == dockerHub && repository != "" && !strings.Contains(repository, "/") {
@@ -101,8 +99,7 @@ func At(host, repository string) Location {
 	return l
 }
 
-// ParseRepository returns the location of a repository. host is the registry in the image name, and path is the
-// repository's name at that registry. If either is invalid, ParseRepository returns an error.
+// ParseRepository returns a repository. host is the registry in the image name, and path is the name at that registry.
 func ParseRepository(host, path string) (Location, error) {
 	return At(host, path), cmp.Or(checkHost(strings.ToLower(host)), checkRepository(path))
 }

@@ -90,8 +90,7 @@ func (r Rules) find(name Location) entry {
 	return r.findDomain(name)
 }
 
-// findPath returns the entry for name. If name has no entry, findPath returns the entry for the nearest namespace above
-// name, or for its host. It ignores entries for domains.
+// findPath returns the entry for name, for the nearest namespace above name, or for its host, but not for domains.
 func (r Rules) findPath(name Location) (entry, bool) {
 	for {
 		if found, ok := r.entries[name]; ok || name.Path == "" {
@@ -101,8 +100,7 @@ func (r Rules) findPath(name Location) (entry, bool) {
 	}
 }
 
-// findDomain returns the entry for the longest domain that contains the name's host. If there is none, it returns an
-// empty entry.
+// findDomain returns the entry for the longest domain that contains the name's host, or an empty entry.
 func (r Rules) findDomain(name Location) entry {
 	domain, _ := name.split()
 	for ok := true; ok; {
@@ -115,10 +113,9 @@ func (r Rules) findDomain(name Location) entry {
 	return entry{}
 }
 
-// rewrite returns the location of an image at a mirror: it replaces the part of the image's name that matches the
-// source by the mirror. It returns false if the result is not a valid image name. A source *.domain matches a host with
-// any port, and the result keeps the port of the image. So if the image's name has a port, the mirror must be a host
-// without port and path.
+// rewrite replaces the part of the image's name that matches the source by the mirror. It returns false if the result
+// is not a valid image name. A source *.domain matches a host with any port, and the result keeps the port of the
+// image. So if the image's name has a port, the mirror must be a host without port and path.
 func (e entry) rewrite(image, mirror Location) (Location, bool) {
 	host := mirror.Host
 	if _, port := image.split(); e.source.wildcard && port != "" {

@@ -88,7 +88,7 @@ func (q question) send(ctx context.Context) (*reply, error) {
 			}
 			isNew = true
 		case status == http.StatusForbidden && own && proof != "" && !isNew:
-			// Some registries answer 403 to an expired token. Without a token, they answer 401 and require a new one.
+			// Some registries answer 403 to an expired token. Without a token, they require a new one.
 			discard(response)
 			proof = ""
 		case status == http.StatusMethodNotAllowed && q.method == http.MethodHead:
@@ -195,8 +195,7 @@ func (q question) forbids(address *url.URL) bool {
 	return to.Host == q.pull.forbidden || !q.pull.state.Rules.MayLead(q.at, to)
 }
 
-// redirected returns the address that a redirect leads to, without user info. It refuses a redirect from https to
-// another scheme.
+// redirected returns a redirect's target without user info. It refuses a redirect from https to another scheme.
 func redirected(from *url.URL, location string) (*url.URL, error) {
 	to, err := from.Parse(location)
 	switch {
@@ -209,8 +208,7 @@ func redirected(from *url.URL, location string) (*url.URL, error) {
 	return to, nil
 }
 
-// discard closes the body of a response. If little of the body remains, discard reads the rest first, so that the
-// connection can be reused.
+// discard closes a response's body. It first reads the rest, if little remains, so that the connection can be reused.
 func discard(response *http.Response) {
 	_, _ = io.Copy(io.Discard, io.LimitReader(response.Body, 16<<10))
 	_ = response.Body.Close()
@@ -230,15 +228,14 @@ type body struct {
 	cancel context.CancelCauseFunc
 }
 
-// leastRead is the number of bytes that must arrive within stall. With the default stall, the minimum throughput is
-// about 2 KiB/s.
+// leastRead is how many bytes must arrive within stall. With the default stall, this is about 2 KiB/s.
 const leastRead = 64 << 10
 
 // firstRead is the size of the buffer that reads ahead: the maximum content of a TLS record.
 const firstRead = 16 << 10
 
-// prime waits for the first byte of the body. The caller has started timer, which cancels ctx when the time is over.
-// After the first byte, stall limits the time of the reads.
+// prime waits for the first byte of the body until timer, which the caller started, cancels ctx. After this byte, stall
+// limits the time of the reads.
 func (b *body) prime(ctx context.Context, timer *time.Timer, stall time.Duration,
 	cancel context.CancelCauseFunc) error {
 	b.timer, b.stall, b.cancel = timer, stall, cancel
@@ -292,8 +289,7 @@ func parseRange(header string) (offset int64, ranged bool) {
 	return offset, true
 }
 
-// contentRange returns the value of a Content-Range header for all bytes from offset on. size is the size of the whole
-// content.
+// contentRange returns a Content-Range header for all bytes from offset on. size is the size of the whole content.
 func contentRange(offset, size int64) string {
 	return fmt.Sprintf("bytes %d-%d/%d", offset, size-1, size)
 }

@@ -38,8 +38,8 @@ const (
 
 func (q question) grant() grant { return grant{q.at, q.pull.credential(q.at)} }
 
-// remembered returns the Authorization header to try first: the registry token of the credential, or the header that
-// the source accepted before. If there is neither, it returns an empty string.
+// remembered returns the Authorization header to try first: the credential's registry token, or else the header that
+// the source accepted before, or else an empty string.
 func (q question) remembered() string {
 	g := q.grant()
 	if token := g.credential.RegistryToken; token != "" {
@@ -49,8 +49,8 @@ func (q question) remembered() string {
 	return header
 }
 
-// prove returns the Authorization header that a source requires. refused is the answer that requires it. If the
-// resolver has no suitable credential, prove returns a fault.
+// prove returns the Authorization header that the answer refused requires. Without a suitable credential, it returns a
+// fault.
 func (q question) prove(ctx context.Context, refused *http.Response) (string, error) {
 	s, g := q.pull.state, q.grant()
 	c := g.credential

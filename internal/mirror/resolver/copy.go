@@ -14,9 +14,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/mirror"
 )
 
-// layer copies a blob, or the end of a blob, from a source to containerd. If it copies a whole blob, it computes the
-// digest, and sends the last bytes only if the digest matches. If a source fails, layer continues at the same byte of
-// another source.
+// layer copies a blob, or the end of a blob, from a source to containerd. It sends the last bytes of a whole blob only
+// if the digest matches. If a source fails, layer continues at the same byte of another source.
 type layer struct {
 	*pull
 	source   *reply
@@ -33,8 +32,7 @@ const maxSmall = 1 << 20
 // bufferSize is large enough that the overhead of each read and write is negligible.
 const bufferSize = 512 << 10
 
-// copyLayer searches for a source and copies the layer from it to containerd. When the search has ended, with or
-// without success, copyLayer calls found.
+// copyLayer searches for a source and copies the layer from it to containerd. It calls found when the search has ended.
 func (p *pull) copyLayer(ctx context.Context, w http.ResponseWriter, found func()) error {
 	l := &layer{pull: p, position: p.offset, size: -1}
 	err := l.open(ctx)
@@ -71,8 +69,8 @@ func (l *layer) open(ctx context.Context) error {
 	return nil
 }
 
-// take accepts an answer of a source if it contains the bytes from position on. It skips earlier bytes in the answer.
-// If it refuses the answer, it returns a fault. It checks a small blob completely.
+// take accepts an answer that contains the bytes from position on, and skips earlier bytes. It checks a small blob
+// completely. If it refuses the answer, it returns a fault.
 func (l *layer) take(r *reply) error {
 	size := l.size
 	if size < 0 {
@@ -102,8 +100,7 @@ func (l *layer) take(r *reply) error {
 	return nil
 }
 
-// contradiction returns a fault if an answer can't continue a blob of this size, and otherwise nil. size is -1 if it is
-// unknown.
+// contradiction returns a fault if an answer can't continue a blob of this size, or nil. size is -1 if it is unknown.
 func (l *layer) contradiction(r *reply, size int64) error {
 	switch {
 	case r.size >= 0 && r.size != size:
@@ -187,8 +184,8 @@ func (l *layer) read(buffer []byte) (int, error) {
 	return n, err
 }
 
-// resume continues the layer from another source, after the current source has failed. The parameter why is the current
-// source's error. If there is no other source, resume may try the same source again.
+// resume continues the layer from another source after the current source failed with the error `why`. If there is no
+// other source, it may try the same source again.
 func (l *layer) resume(ctx context.Context, why error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -206,8 +203,7 @@ func (l *layer) resume(ctx context.Context, why error) error {
 	return err
 }
 
-// clientStall is the maximum time until containerd has read the bytes of one write. containerd writes the bytes to a
-// disk, which can be busy.
+// clientStall is the maximum time until containerd reads what was sent. containerd writes to a disk, which can be busy.
 const clientStall = 5 * time.Minute
 
 // write sends bytes to the client. It returns errUnread if this fails or takes longer than clientStall.

@@ -6,9 +6,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/cache"
 )
 
-// memory stores a limited number of values, each for a limited time. If there is no room for a new value, memory drops
-// the value that was used least recently. An expired value is freed when it is requested or when newer values need its
-// room. memory is safe for concurrent use.
+// memory stores a limited number of values, each for a limited time. A new value displaces the least recently used one.
+// An expired value is freed when it is requested or displaced. memory is safe for concurrent use.
 type memory[K comparable, V any] struct {
 	cache *cache.LRUExpireCache
 }

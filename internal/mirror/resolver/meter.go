@@ -17,8 +17,7 @@ type Metrics struct {
 	known map[string]bool // the registries that have their own label
 }
 
-// maxKnown is the maximum number of registries that have their own label. A cluster has tens of registries, but the
-// image of a pod may name any registry.
+// maxKnown limits the registries with a label. A cluster has tens of registries, but the image of a pod may name any.
 const maxKnown = 256
 
 // others is the label of all registries beyond maxKnown. No registry can have this name.

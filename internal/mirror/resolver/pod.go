@@ -18,8 +18,8 @@ import (
 
 // podAccess is what a handle stands for: a repository, and a pod's own credential for it. containerd sends a pod's own
 // credentials (its imagePullSecrets, or credentials from a credential provider of the cloud) only if a registry asks
-// for them. So if a source denies an image, the resolver asks containerd for a token, like a registry with a token
-// server. The resolver is also this token server, and its tokens are the handles:
+// for them. So if a source denies an image, the resolver acts as a registry with a token server, and its tokens are the
+// handles:
 //
 //	containerd ─► manifest, with the node's token          ◄─ 401, Bearer realm="http://…/token"
 //	containerd ─► /token, with the node's token and the    ◄─ a handle for that repository
@@ -36,8 +36,7 @@ type podAccess struct {
 const (
 	podTokenPath = "/token"
 	podPrefix    = "pod-"
-	// podRoom is the maximum number of stored handles. It is enough for all pulls with credentials that run on a node
-	// at the same time.
+	// podRoom is the maximum number of handles. It is enough for all concurrent pulls with credentials on a node.
 	podRoom = 1024
 	// podLife is how long containerd uses a handle. The resolver stores a handle twice as long, because a pull may
 	// still be running at the end of that time.
@@ -46,9 +45,8 @@ const (
 	maxForm = 64 << 10
 )
 
-// authenticate reports whether a request has the node's token. If it doesn't, authenticate returns the handle in the
-// request, or an empty string. It compares digests, not the tokens themselves, so that the time of the comparison
-// reveals nothing about the node's token.
+// authenticate reports whether a request has the node's token. If not, it returns the handle in the request, or "". It
+// compares digests instead of tokens, so that the time of the comparison reveals nothing about the token.
 func (r *Resolver) authenticate(request *http.Request) (trusted bool, handle string) {
 	values := request.Header[mirror.TokenHeader]
 	if len(values) != 1 {
@@ -64,8 +62,7 @@ func (r *Resolver) authenticate(request *http.Request) (trusted bool, handle str
 	return false, ""
 }
 
-// access returns the repository and the credential of a handle. It returns nil if the handle is unknown or belongs to
-// another repository than the target.
+// access returns the repository and credential of a handle, or nil if it is unknown or not for the target's repository.
 func (r *Resolver) access(handle string, t target) *podAccess {
 	found, ok := r.pods.get(handle)
 	if !ok || found.image != t.image {
@@ -74,8 +71,7 @@ func (r *Resolver) access(handle string, t target) *podAccess {
 	return &found
 }
 
-// challengePod asks containerd for the pod's own credentials. wrong is the error code for a handle that was refused, or
-// empty if the request had no handle.
+// challengePod asks containerd for the pod's credentials. wrong is the error code for a refused handle, or empty.
 func challengePod(w http.ResponseWriter, request *http.Request, t target, wrong string) {
 	realm := url.URL{Scheme: "http", Host: request.Host, Path: podTokenPath}
 	challenge := "Bearer realm=" + strconv.Quote(realm.String()) + ",service=" + strconv.Quote(t.image.Host) +

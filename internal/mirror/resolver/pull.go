@@ -93,8 +93,7 @@ func (p *pull) run(ctx context.Context, w http.ResponseWriter) error {
 	})
 }
 
-// ask tries one source after the other, until check accepts the answer of a source. If no source is left, the error is
-// errNowhere. If ctx has ended, the error is ctx's error.
+// ask tries one source after the other, until check accepts an answer. The error is errNowhere, or ctx's error.
 func (p *pull) ask(ctx context.Context, offset int64,
 	check func(context.Context, mirror.Location, *reply) error) (*reply, mirror.Location, error) {
 	for {
@@ -151,8 +150,8 @@ var (
 	errUnread = errors.New("the client accepts no more bytes")
 )
 
-// end reports the skipped sources and logs the result. If no source was found, it sends the error to the client. If an
-// answer has begun but isn't complete, it breaks the connection.
+// end reports the skipped sources and logs the result. Without a source, it sends the error to the client. If an answer
+// has begun but isn't complete, it breaks the connection.
 func (p *pull) end(w http.ResponseWriter, request *http.Request, err error) {
 	ctx := request.Context()
 	log := logr.FromContextOrDiscard(ctx).WithName("resolver").WithValues("image", p.target.name())

@@ -104,8 +104,7 @@ func faultOf(ctx context.Context, err error) *fault {
 	return silence(err)
 }
 
-// distrust returns a fault if err means that the certificate is invalid or that the server has no TLS. Otherwise it
-// returns nil.
+// distrust returns a fault if err means that the certificate is invalid or that the server has no TLS, or nil.
 func distrust(err error) *fault {
 	var (
 		unknown x509.UnknownAuthorityError

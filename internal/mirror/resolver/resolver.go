@@ -27,17 +27,15 @@ type Options struct {
 	// Connect is the maximum time to open a connection. The same limit applies separately to the TLS handshake. Default
 	// 5 s: enough for the first SYN and two retries.
 	Connect time.Duration
-	// FirstByte is the maximum time until the first byte of a source arrives, including authentication and redirects.
-	// For a manifest, it is the maximum time until the whole manifest has arrived. It doesn't apply to the last source
-	// that remains. Default 15 s.
+	// FirstByte is the maximum time until a source's first byte, or its whole manifest, has arrived, including
+	// authentication and redirects. It doesn't apply to the last source that remains. Default 15 s.
 	FirstByte time.Duration
 	// Header is the maximum time that all sources together may take for a manifest, or for the first byte of a part of
 	// a layer. It must be less than containerd's timeout for a header (30 s, fixed). If a request for a whole layer
 	// takes longer, the resolver sends the header after this time, and the bytes when they arrive. Default 25 s.
 	Header time.Duration
-	// LastFirstByte is the maximum time that all sources together may take for the first byte of a whole layer, or to
-	// continue a layer after its source has failed. It is long enough for a mirror that must first fetch the layer.
-	// Default 2 min.
+	// LastFirstByte is the maximum time of all sources together for the first byte of a layer, or to continue it after
+	// a source failed. It is long enough for a mirror that must first fetch the layer. Default 2 min.
 	LastFirstByte time.Duration
 	// Stall is the maximum time for each 64 KiB after the first byte. Default 30 s.
 	Stall time.Duration

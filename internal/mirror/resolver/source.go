@@ -11,10 +11,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/mirror"
 )
 
-// sourcesOf lists the sources of a target. After the first request of a pull, containerd requests everything by digest,
-// even if the user pulls by tag. So for a request by digest, the kind of the repository's latest pull decides whether
-// the mirrors for tags or for digests are used. After a restart of the daemon, this kind is unknown, and sourcesOf
-// lists both kinds of mirrors.
+// sourcesOf lists the sources of a target. After the first request of a pull, containerd requests by digest, even for a
+// tag. So for a digest, the repository's latest pull decides whether mirrors for tags or for digests are used. After a
+// restart of the daemon, there is no latest pull, and sourcesOf lists both kinds of mirrors.
 func (r *Resolver) sourcesOf(rules mirror.Rules, t target, method string) []mirror.Location {
 	of := func(kind contract.PullKind) []mirror.Location { return rules.Sources(t.image, kind) }
 	switch kind, known := r.kinds.get(t.image); {
@@ -63,16 +62,14 @@ const (
 const (
 	deadLife  = time.Minute
 	wrongLife = 4 * time.Minute
-	// troublesKept is the maximum number of remembered troubles. A cluster has tens of hosts, but the image of a pod
-	// may name any host.
+	// troublesKept limits the stored troubles. A cluster has tens of hosts, but the image of a pod may name any.
 	troublesKept = 256
 	// maxBrokenOff is how often a source that breaks off is tried again during one request.
 	maxBrokenOff = 8
 )
 
-// troubled remembers a fault that would probably also affect other requests: a host doesn't answer, or a repository has
-// wrong bytes. All other faults concern one image only. They also show that the host answers, so troubled then forgets
-// an earlier trouble of the host.
+// troubled remembers a fault that may affect other requests: a host doesn't answer, or a repository has wrong bytes.
+// Other faults concern one image only. They show that the host answers, so troubled forgets the host's earlier trouble.
 func (s *state) troubled(at mirror.Location, f *fault) {
 	host := mirror.At(at.Host, "")
 	switch f.reason {
@@ -85,8 +82,7 @@ func (s *state) troubled(at mirror.Location, f *fault) {
 	}
 }
 
-// trouble returns the remembered fault of a source or its host, and false if there is none. A source in trouble is
-// tried after the other sources.
+// trouble returns the remembered fault of a source or its host, if any. Such a source is tried after the others.
 func (s *state) trouble(at mirror.Location) (Reason, bool) {
 	if found, ok := s.troubles.get(at); ok {
 		return found, true
@@ -96,8 +92,7 @@ func (s *state) trouble(at mirror.Location) (Reason, bool) {
 
 var errNowhere = errors.New("no source has it")
 
-// next returns the next source to try, and false if no source is left. It moves a source in trouble to the end of the
-// queue, once per request.
+// next returns the next source, or false. It moves a source in trouble to the end of the queue, once per request.
 func (p *pull) next() (at mirror.Location, ok bool) {
 	for len(p.sources) > 0 {
 		at, p.sources = p.sources[0], p.sources[1:]

@@ -14,8 +14,7 @@ type Config struct {
 	Rules mirror.Rules
 	// PullSecret has the credentials for the registries.
 	PullSecret mirror.PullSecret
-	// Roots are the CAs that are trusted for every registry: the node's root store. If Roots is nil, Go's default roots
-	// apply.
+	// Roots are the CAs that are trusted for every registry: the node's root store. nil means Go's default roots.
 	Roots *x509.CertPool
 	// RegistryTrust are CAs for single registries, in addition to Roots: host or host:port → PEM bundle. Content that
 	// is not a certificate is ignored.
@@ -24,8 +23,7 @@ type Config struct {
 	Proxy func(*http.Request) (*url.URL, error)
 }
 
-// state is one Config in use, with the proofs and troubles that the resolver has remembered under it. A request uses
-// the same state until it ends.
+// state is one Config in use, with its remembered proofs and troubles. A request uses the same state until it ends.
 type state struct {
 	Config
 	transport *transports

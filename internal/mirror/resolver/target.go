@@ -38,8 +38,7 @@ func (t target) name() string {
 	return t.image.String() + "@" + t.digest.String()
 }
 
-// path returns the path of the target in an address of a source. repository is the name of the repository at that
-// source.
+// path returns the path of the target at a source. repository is the repository's name at the source.
 func (t target) path(repository string) string {
 	reference := t.tag
 	if reference == "" {

@@ -85,8 +85,7 @@ func (o whole) isComplete() bool {
 	return o.mediaType == octets || o.digest != "" && o.mediaType != "" && o.size > 0 && o.size <= maxManifest
 }
 
-// headed returns the values in a source's answer to a HEAD request. It returns a fault if the answer contradicts the
-// requested digest, or if a blob's size is missing.
+// headed returns the values in an answer to HEAD, or a fault if it contradicts the digest or lacks a blob's size.
 func (p *pull) headed(r *reply) (whole, error) {
 	named := r.header.Get("Docker-Content-Digest")
 	d, err := godigest.Parse(named)
@@ -107,8 +106,7 @@ func (p *pull) headed(r *reply) (whole, error) {
 	return one, nil
 }
 
-// read reads a manifest and checks its digest. If a tag was requested, read checks the digest in the source's header.
-// If the header has no digest, read computes it.
+// read reads a manifest and checks its digest. For a tag, this is the digest in the source's header, if there is one.
 func (p *pull) read(r *reply) (whole, error) {
 	content, err := readWhole(r, maxManifest)
 	if err != nil {
@@ -172,8 +170,7 @@ type manifestFields struct {
 	Manifests []json.RawMessage `json:"manifests"`
 }
 
-// declared returns the media type that a manifest declares, or that follows from its fields. It returns an empty string
-// if content is not a manifest.
+// declared returns the media type that a manifest declares, or that follows from its fields, or "" without a manifest.
 func declared(content []byte) string {
 	var fields manifestFields
 	if json.Unmarshal(content, &fields) != nil {
