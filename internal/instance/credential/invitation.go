@@ -34,10 +34,9 @@ type Invitations struct {
 	Namespace string
 }
 
-// Publish creates the objects for a host that joins by itself: the Secret for the host's calls, the host's right to
-// read and write this Secret, and the Secret with the host's command. The function command returns the command that
-// contains a given token. Publish may be called repeatedly. If the Secret already contains a command, Publish doesn't
-// change it. If it contains none, Publish adds a command with a new token.
+// Publish creates the objects for a host that joins by itself: the Secret for its calls, its right to read and write
+// this Secret, and the Secret with its command. command returns the command for a token. Publish may be called
+// repeatedly: it never changes a published command. If there is none, it adds a command with a new token.
 func (i Invitations) Publish(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	command func(token string) (string, error)) error {
 	if err := i.OpenCalls(ctx, instance); err != nil {
@@ -102,8 +101,7 @@ func (i Invitations) secret(ctx context.Context, meta metav1.ObjectMeta) (*corev
 	return secret, nil
 }
 
-// find reads a Secret from the API server, because the cache may not show it yet. If the Secret does not exist, it
-// returns nil.
+// find reads a Secret from the API server, because the cache may not show it yet. It returns nil if there is none.
 func (i Invitations) find(ctx context.Context, name string) (*corev1.Secret, error) {
 	found, err := i.Client.CoreV1().Secrets(i.Namespace).List(ctx, metav1.ListOptions{
 		FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()})
@@ -113,8 +111,7 @@ func (i Invitations) find(ctx context.Context, name string) (*corev1.Secret, err
 	return &found.Items[0], nil
 }
 
-// token requests a token that is bound to a Secret: if the Secret is deleted, the token becomes invalid. It also
-// returns the token's ID, and when the token expires.
+// token requests a token that ends with a Secret. It also returns the token's ID, and when the token expires.
 func (i Invitations) token(ctx context.Context, secret string, lifetime time.Duration) (token, id string,
 	expires time.Time, err error) {
 	answer, err := i.Client.CoreV1().ServiceAccounts(i.Namespace).CreateToken(ctx, contract.BootstrapServiceAccount,
@@ -143,8 +140,7 @@ func (i Invitations) record(ctx context.Context, name string, values map[string]
 	return nil
 }
 
-// Withdraw deletes the Secret with the host's command, which revokes the token in the command. A repeated call does
-// nothing.
+// Withdraw deletes the Secret with the host's command, which revokes its token. A repeated call does nothing.
 func (i Invitations) Withdraw(ctx context.Context, instance *v1alpha1.WindowsInstance) error {
 	name := contract.JoinSecretPrefix + string(instance.UID)
 	err := i.Client.CoreV1().Secrets(i.Namespace).Delete(ctx, name, metav1.DeleteOptions{})

@@ -72,9 +72,8 @@ func (b BootstrapToken) BootstrapToken(ctx context.Context, instance *v1alpha1.W
 	return Token{Text: answer.Status.Token, ID: id}, nil
 }
 
-// ownedBy returns the owner reference for objects of an instance, such as Secrets. If a user removes the instance's
-// finalizer by hand, the garbage collector deletes the instance's Secrets, so that its tokens become invalid. The
-// reference doesn't block the deletion of the instance, because that would need another right.
+// ownedBy returns the owner reference that lets the garbage collector delete an instance's Secrets, and their tokens,
+// if a user removed its finalizer. It doesn't block the instance's deletion, because that would need another right.
 func ownedBy(instance *v1alpha1.WindowsInstance) []metav1.OwnerReference {
 	version, kind := v1alpha1.GroupVersion().WithKind("WindowsInstance").ToAPIVersionAndKind()
 	return []metav1.OwnerReference{{APIVersion: version, Kind: kind, Name: instance.Name, UID: instance.UID}}

@@ -1,7 +1,6 @@
-// Package disrupt upgrades a node to another revision, rolls the node back to its previous revision, or reboots its
-// host. It requests these actions from the node's daemon with annotations of the Node, and never contacts a host. A
-// table in package policy decides what to do next: see policy.NextUpgrade. Package disrupt gathers the facts for the
-// table, and carries out the decisions. The instance controller calls package disrupt.
+// Package disrupt upgrades a node, rolls it back to its previous revision, or reboots its host. It requests this from
+// the node's daemon with annotations of the Node, and never contacts a host. It gathers the facts for a table in
+// package policy, policy.NextUpgrade, which decides what to do next. The instance controller calls it.
 package disrupt
 
 import (
@@ -30,9 +29,8 @@ const stuckRetry = time.Minute
 type Controller interface {
 	// Save writes the status of the instance. A repeated call without a change writes nothing.
 	Save(ctx context.Context) error
-	// Take requests a slot in the rollout budget. If the host gets the slot, Take calls granted, which changes the
-	// status. One write then saves the slot and these changes. After a repeated call, the host keeps its slot or its
-	// request for a slot.
+	// Take requests a slot in the rollout budget. If the host gets it, Take calls granted, which changes the status,
+	// and saves both in one write. After a repeated call, the host keeps its slot or request.
 	Take(ctx context.Context, granted func()) (policy.Verdict, error)
 	// Note reports the events and metrics of an outcome. A repeated call reports them again.
 	Note(ctx context.Context, outcome journey.Outcome)
@@ -137,9 +135,8 @@ func (d *Disrupt) noteRequest(ctx context.Context, view *View) {
 	}
 }
 
-// mustSave reports whether the status must be saved before the operator acts on the current step. If the operator
-// restarts during the step, it continues from the saved status. A step that only waits for a slot or for verification
-// needs no save.
+// mustSave reports whether the status must be saved before the operator acts on the current step, so that it continues
+// the step after a restart. A step that only waits for a slot or for verification needs no save.
 func (v *View) mustSave() bool {
 	type essence struct {
 		step           v1alpha1.Step
@@ -157,8 +154,7 @@ func (v *View) mustSave() bool {
 	return step != v1alpha1.StepWaiting && step != v1alpha1.StepVerifying && of(&v.Instance.Status) != of(v.Saved)
 }
 
-// carryOut carries out the decision in a row of the table. If ends is false, the table must decide again in this
-// reconcile.
+// carryOut carries out the decision in a row. If ends is false, the table must decide again in this reconcile.
 func (d *Disrupt) carryOut(ctx context.Context, view *View, row policy.UpgradeRow,
 	facts policy.UpgradeFacts) (outcome journey.Outcome, ends bool) {
 	status := &view.Instance.Status
@@ -228,8 +224,7 @@ func (d *Disrupt) write(ctx context.Context, view *View, action policy.UpgradeAc
 	return err
 }
 
-// toStep begins a step, and records when the step began. Exception: if the step is the verification of an upgrade,
-// toStep keeps the recorded time, because the time for verification begins with the request to the daemon.
+// toStep begins a step, and records when. The verification of an upgrade keeps the time of the request.
 func (d *Disrupt) toStep(view *View, step v1alpha1.Step) {
 	activity := view.activity()
 	if activity.Step == step {
@@ -329,8 +324,7 @@ func (d *Disrupt) takeSlot(ctx context.Context, view *View) (outcome journey.Out
 	return outcome, true
 }
 
-// lastTry returns why the last try failed. If the last try was a successful reboot, lastTry returns the reason why the
-// next reboot waits.
+// lastTry returns why the last try failed. After a successful reboot, it returns why the next reboot waits.
 func lastTry(activity *v1alpha1.Activity, node string) *contract.Problem {
 	if activity.Kind == v1alpha1.ActivityReboot && activity.Reason == "" {
 		return contract.NewProblem(contract.ReasonRebooting,
@@ -341,9 +335,8 @@ func lastTry(activity *v1alpha1.Activity, node string) *contract.Problem {
 }
 
 // fail ends a failed step. If the new revision was not requested from the daemon yet, the node returns to service and
-// is tried again later, so that other nodes can continue. If the revision was requested, the node is rolled back to its
-// previous revision. If there is no previous revision, or if the host does not come back from a reboot, the node and
-// its slot don't change.
+// is tried again later, so that other nodes can continue. Otherwise, it is rolled back to its previous revision. If
+// there is none, or if the host does not come back from a reboot, the node and its slot don't change.
 func (d *Disrupt) fail(ctx context.Context, view *View, facts policy.UpgradeFacts,
 	problem *contract.Problem) (outcome journey.Outcome, ends bool) {
 	status := &view.Instance.Status
@@ -372,8 +365,7 @@ func (d *Disrupt) fail(ctx context.Context, view *View, facts policy.UpgradeFact
 	return outcome, true
 }
 
-// tryLater returns the node to service until the next try, and records the problem in why. result is the result of the
-// disruption. If result is empty, the disruption failed because of this problem.
+// tryLater returns the node to service until the next try, because of why. result is the result; empty for a failure.
 func (d *Disrupt) tryLater(ctx context.Context, view *View, result string, why *contract.Problem) journey.Outcome {
 	status := &view.Instance.Status
 	activity := status.Activity

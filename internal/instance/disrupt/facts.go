@@ -18,9 +18,8 @@ import (
 // starts the next reconcile earlier.
 const stageRetry = time.Minute
 
-// isDownUnreported reports whether a node was already not Ready when the operator requested the revision, and has not
-// been Ready since, and the daemon has reported nothing about the revision. Such a host may be off, so the revision is
-// not the cause.
+// isDownUnreported reports whether a node has not been Ready since before the operator requested the revision, and the
+// daemon has reported nothing about it. The host may be off, so the revision is not the cause.
 func (d *Disrupt) isDownUnreported(view *View) bool {
 	update, node := view.activity(), view.Node
 	down := d.Observed.NotReady(node)
@@ -39,18 +38,16 @@ func isUnresponsive(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node) b
 		node.Annotations[contract.StagedAnnotation] != update.Revision
 }
 
-// isUndrained reports whether a node must be drained before the operator requests the revision from its daemon: the
-// revision needs a drain, it was not requested yet, and the node was not drained in this reconcile. New pods may have
-// started since a drain in an earlier reconcile.
+// isUndrained reports whether a node must be drained before the operator requests the revision: it needs a drain, was
+// not requested yet, and there was no drain in this reconcile. New pods may have started since an earlier drain.
 func (d *Disrupt) isUndrained(ctx context.Context, view *View) bool {
 	update := view.Instance.Status.Upgrade()
 	return update != nil && update.Step == v1alpha1.StepSwitching && view.drain == nil &&
 		requestedOf(view.Node) != "" && requestedOf(view.Node) != update.Revision && d.drains(ctx, view)
 }
 
-// drains reports whether the node must be drained before the upgrade or the reboot. For an upgrade, it compares the new
-// revision with the node's previous revision and with the revision that was last requested from the daemon, because the
-// host may be between these two revisions.
+// drains reports whether the upgrade or reboot needs a drain. For an upgrade, it compares the new revision with the
+// previous and with the last requested revision, because the host may be between these two.
 func (d *Disrupt) drains(ctx context.Context, view *View) bool {
 	activity := view.activity()
 	if activity.Kind == v1alpha1.ActivityReboot {
@@ -150,8 +147,7 @@ func verifyTimeout(view *View) time.Duration {
 	return view.Bounds.Verify
 }
 
-// isStuck reports whether the upgrade has not begun and the daemon does not respond. Such a daemon would not apply a
-// revision.
+// isStuck reports whether the daemon does not respond before an upgrade, so that it would not apply a revision.
 func (d *Disrupt) isStuck(view *View) bool {
 	status := &view.Instance.Status
 	problem, _ := d.Daemons.Unresponsive(view.Instance, view.Node)
@@ -166,11 +162,10 @@ type Fetch struct {
 	inVain  bool
 }
 
-// nothingSince returns when the daemon stopped receiving its payload. If the daemon has not reported since the request
-// for the payload, nothingSince returns when the step began. While the daemon receives data, it returns zero. A report
-// of progress counts only if fewer programs are missing than before. If the daemon reports a problem of the host, such
-// as a full disk, nothingSince returns zero as well, because the problem would also occur over SSH. But such a report
-// doesn't restart the time.
+// nothingSince returns when the daemon stopped receiving its payload or, if it has not reported since the request, when
+// the step began. While it receives data, the result is zero. Progress counts only if fewer programs are missing than
+// before. If the daemon reports a problem of the host, such as a full disk, the result is zero as well, because the
+// problem would also occur over SSH. But such a report doesn't restart the time.
 func (d *Disrupt) nothingSince(view *View) policy.Since {
 	why, fetch := view.Node.Annotations[contract.StageStatusAnnotation], view.Fetch
 	missing := stillMissing(why)
@@ -198,8 +193,7 @@ func (d *Disrupt) stepSince(view *View) policy.Since {
 	return d.Observed.Since(view.Instance, "step", view.activity().Since.Time)
 }
 
-// stillMissing returns how many programs a daemon must still fetch, according to its report. If the report contains no
-// such number, it returns 0.
+// stillMissing returns how many programs a daemon must still fetch, according to its report, or 0 without a number.
 func stillMissing(why string) (n int) {
 	if _, err := fmt.Sscanf(why, string(contract.ReasonStaging)+": %d of ", &n); err != nil {
 		return 0
@@ -241,8 +235,7 @@ func (d *Disrupt) lacks(view *View) *contract.Problem {
 	return nil
 }
 
-// lacksBack returns why a node is not healthy at its previous revision, or nil if it is healthy. The message contains
-// the text in since.
+// lacksBack returns why a node is not healthy at its previous revision, or nil. The message contains since.
 func (d *Disrupt) lacksBack(view *View, reason contract.Reason, since string) *contract.Problem {
 	update, node, held := view.activity(), view.Node, view.Instance.Status.HeldRevision
 	ready, message := journey.NodeReady(node)

@@ -60,8 +60,7 @@ type Reboots struct {
 	Last time.Time
 }
 
-// inARow returns the number of consecutive reboots so far, for a reboot that is requested now. If the last reboot was
-// long ago, it returns 0.
+// inARow returns the number of consecutive reboots so far. If the last one was long before now, it returns 0.
 func (r Reboots) inARow(now time.Time) int32 {
 	if now.Sub(r.Last) >= rebootsInARow {
 		return 0
@@ -109,9 +108,8 @@ func HasRebooted(reboot *v1alpha1.Activity, node *corev1.Node) bool {
 	return reboot != nil && !reboot.Begun() && isAnotherBoot(reboot, node)
 }
 
-// IsToVerify reports whether a host was joined again after a request for a reboot, and the operator must verify this
-// reboot before it begins other work. It returns true if the host has rebooted. Until the time of the next try, it also
-// returns true if the daemon may not have reported its current boot yet.
+// IsToVerify reports whether a host was joined again after a request for a reboot that must be verified before other
+// work: the host has rebooted or, until the next try, its daemon may still report its boot.
 func IsToVerify(reboot *v1alpha1.Activity, node *corev1.Node, now time.Time) bool {
 	if reboot == nil || reboot.Begun() || reboot.BootID == "" {
 		return false
@@ -120,15 +118,13 @@ func IsToVerify(reboot *v1alpha1.Activity, node *corev1.Node, now time.Time) boo
 		reboot.NextTime != nil && reboot.NextTime.After(now)
 }
 
-// isAnotherBoot reports whether the host has rebooted since the request for a reboot: its daemon reports another boot
-// ID.
+// isAnotherBoot reports whether the host has rebooted since the request: its daemon reports another boot ID.
 func isAnotherBoot(reboot *v1alpha1.Activity, node *corev1.Node) bool {
 	boot := node.Annotations[contract.BootIDAnnotation]
 	return reboot.BootID != "" && boot != "" && reboot.BootID != boot
 }
 
-// needsNoReboot finishes a reboot that has already happened, and refuses to start a reboot after MaxReboots. If ends is
-// false, the host needs the reboot.
+// needsNoReboot finishes a reboot that has happened, and refuses one after MaxReboots. Otherwise, ends is false.
 func (d *Disrupt) needsNoReboot(ctx context.Context, view *View) (outcome journey.Outcome, ends bool) {
 	status, node := &view.Instance.Status, view.Node
 	ready, message := journey.NodeReady(node)
@@ -193,8 +189,7 @@ func rebootFailure(view *View) *contract.Problem {
 	return contract.NewProblem(contract.ReasonRebootTimedOut, "%s, since %s", meanwhile.Detail, since)
 }
 
-// WithdrawReboot deletes the approval of a reboot. Otherwise a daemon that comes back later would reboot a node that is
-// in service.
+// WithdrawReboot deletes the approval of a reboot. Otherwise, a daemon that comes back would reboot a node in service.
 func (d *Disrupt) WithdrawReboot(ctx context.Context, node *corev1.Node) error {
 	return d.Nodes.Annotate(ctx, node, map[string]string{contract.RebootApprovedAnnotation: ""})
 }

@@ -17,17 +17,15 @@ import (
 // delay, the recorded start of the step becomes the time of the request.
 const switchDelay = time.Minute
 
-// Resumed restarts the times of an upgrade after a pause, because the operator did not check the node during the pause.
-// Exception: the time of a rollback continues, because it only determines when the operator reports that the rollback
-// takes too long.
+// Resumed restarts the times of an upgrade after a pause, because nothing checked the node during the pause. Exception:
+// the time of a rollback continues, because it only determines when a slow rollback is reported.
 func Resumed(status *v1alpha1.WindowsInstanceStatus, at time.Time) {
 	if update := status.Upgrade(); update.Begun() && update.Step != v1alpha1.StepRollingBack {
 		update.Since = journey.Seconds(at)
 	}
 }
 
-// aim begins an upgrade to the desired revision. If an upgrade to another revision has begun, aim continues with the
-// desired revision, without a rollback in between.
+// aim begins an upgrade to the desired revision, or redirects a begun upgrade to it, without a rollback in between.
 func (d *Disrupt) aim(ctx context.Context, view *View) {
 	status := &view.Instance.Status
 	update, desired, change := status.Upgrade(), view.Desired, view.Change
@@ -50,9 +48,8 @@ func (d *Disrupt) aim(ctx context.Context, view *View) {
 	}
 }
 
-// noteRequested sets the desired revision in the status to the revision that was last requested from the daemon. The
-// status must not keep a revision that was not requested yet. Otherwise, to correct the Node, the operator would later
-// request this revision, and disrupt the node without a slot.
+// noteRequested sets the desired revision in the status to the last revision requested from the daemon. If the status
+// kept a revision that was not requested, a later correction of the Node would disrupt it without a slot.
 func noteRequested(view *View) {
 	status := &view.Instance.Status
 	update, requested := status.Activity, requestedOf(view.Node)

@@ -26,9 +26,8 @@ type Finding struct {
 	Rejoin *contract.Problem
 	// Update is the update to the desired revision, or nil if the node already has that revision.
 	Update *journey.Update
-	// Unresponsive is the reason why the daemon counts as dead, while another revision is desired. It is nil if the
-	// daemon works, or if no other revision is desired. If it is set, the host joins again at the desired revision when
-	// it gets a slot.
+	// Unresponsive is why the daemon counts as dead, or nil if it works or no other revision is desired. If it is set,
+	// the host joins again at the desired revision when it gets a slot.
 	Unresponsive *contract.Problem
 	// Outcome is the state of the node: done, or waiting for something. The wait ends at the latest when the node or
 	// the daemon has been down for too long.
@@ -37,9 +36,8 @@ type Finding struct {
 	Updating, Rebooting bool
 }
 
-// Corrects reports whether Check would request a revision from the daemon that differs from the last requested
-// revision. In this case, don't call Check with a Node from a stale cache, because the node may already be changing to
-// the desired revision.
+// Corrects reports whether Check would request another revision from the daemon than the last requested one. Then don't
+// call Check with a Node from a stale cache, because the node may already be changing to it.
 func (h *Health) Corrects(ctx context.Context, instance *v1alpha1.WindowsInstance, node *corev1.Node) bool {
 	if journey.Foreign(node, instance) != nil {
 		return false
@@ -49,9 +47,8 @@ func (h *Health) Corrects(ctx context.Context, instance *v1alpha1.WindowsInstanc
 	return revision != "" && revision != node.Annotations[contract.DesiredRevisionAnnotation]
 }
 
-// toHave returns the desired revision that Check must restore in a Node's annotation. While an upgrade sets the
-// annotation itself, it returns an empty string. This is the case in all steps of an upgrade that has begun, except in
-// the verification of a node that still has its slot.
+// toHave returns the desired revision that Check must restore in a Node's annotation. It is empty while an upgrade sets
+// the annotation itself: in all steps that have begun except the verification of a node with a slot.
 func toHave(status *v1alpha1.WindowsInstanceStatus) string {
 	if u := status.Upgrade(); u.Begun() && (u.Step != v1alpha1.StepVerifying ||
 		!status.HasSlot()) {
@@ -64,8 +61,7 @@ func toHave(status *v1alpha1.WindowsInstanceStatus) string {
 // of a policy doesn't.
 const refusedRetry = time.Minute
 
-// Check looks at the Node of a joined host to decide what the host needs. It also restores missing marks. node is nil
-// if the Node does not exist.
+// Check decides what a joined host needs, and restores missing marks of its Node. node is nil if there is no Node.
 func (h *Health) Check(ctx context.Context, instance *v1alpha1.WindowsInstance, node *corev1.Node) (Finding, error) {
 	status := &instance.Status
 	if node == nil {
@@ -91,9 +87,8 @@ func (h *Health) Check(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 	return h.needs(ctx, instance, node)
 }
 
-// noteRequested handles the case that the operator requested another revision, and ended before it wrote this revision
-// into the status. It writes the requested revision into the status if the node already has this revision, or if the
-// update to it needs no slot.
+// noteRequested handles the case that the operator requested another revision, but ended before it updated the status.
+// It adds the revision to the status if the node already has it, or if the update to it needs no slot.
 func (h *Health) noteRequested(ctx context.Context, status *v1alpha1.WindowsInstanceStatus, node *corev1.Node) {
 	revision := node.Annotations[contract.DesiredRevisionAnnotation]
 	if revision == status.DesiredRevision || status.Upgrade() != nil {
@@ -180,8 +175,7 @@ func (h *Health) uncordon(ctx context.Context, found Finding) (Finding, error) {
 	return found, nil
 }
 
-// backInService ends the phase Updating of a node whose upgrade is not under way. For example, the node lost its slot
-// during a pause.
+// backInService ends the phase Updating if no upgrade is under way, for example if the node lost its slot in a pause.
 func backInService(status *v1alpha1.WindowsInstanceStatus) {
 	if status.Phase == v1alpha1.PhaseUpdating && !journey.IsUnderWay(status) {
 		status.Phase = v1alpha1.PhaseReady
@@ -199,8 +193,7 @@ func (h *Health) overdue(node *corev1.Node) (overdue bool, left time.Duration) {
 	return left <= 0, max(0, left)
 }
 
-// Serving returns the host's Node if the node is Ready at the last requested revision. If it is not, Serving returns
-// nil.
+// Serving returns the host's Node if the node is Ready at the last requested revision, or else nil.
 func (h *Health) Serving(ctx context.Context, instance *v1alpha1.WindowsInstance) (*corev1.Node, error) {
 	status := &instance.Status
 	if !journey.HasJoined(status) {

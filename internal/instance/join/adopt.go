@@ -12,10 +12,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 )
 
-// adopt waits for the host's Node, and writes the operator's marks on it. If the node is not Ready at the desired
-// revision yet, adopt cordons it until the join is complete. The cache may still show a deleted Node from an earlier
-// instance of this host. If such a Node has the operator's mark, adopt reads the Node again from the API server. If it
-// has no mark, the API server refuses the write.
+// adopt waits for the host's Node, and marks it. If the node is not Ready at the desired revision yet, adopt cordons it
+// until the join is complete. The cache may still show a deleted Node of an earlier instance. If that Node has a mark,
+// adopt reads it again from the API server. If not, the API server refuses the write.
 func (j *Join) adopt(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	session *journey.Session) journey.Outcome {
 	node, err := j.Nodes.Get(ctx, instance.Status.NodeName)
@@ -189,8 +188,7 @@ func stranded(instance *v1alpha1.WindowsInstance) journey.Outcome {
 		instance.Spec.Address))
 }
 
-// waitInSlot returns a wait that keeps the host's join slot. Normally, an event ends the wait. If the wait takes too
-// long, the attempt fails, and another host gets the slot.
+// waitInSlot waits for an event with the join slot. If that takes too long, the attempt fails and frees the slot.
 func (j *Join) waitInSlot(instance *v1alpha1.WindowsInstance, reason contract.Reason, format string,
 	args ...any) journey.Outcome {
 	if waited := j.inPhase(instance); waited > waitLimit {

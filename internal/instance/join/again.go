@@ -12,8 +12,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// OverSSH returns the upgrade that a join of the host carries out. If the join only restores the host's previous
-// revision, it returns nil.
+// OverSSH returns the upgrade that a join carries out, or nil if the join only restores the previous revision.
 func OverSSH(status *v1alpha1.WindowsInstanceStatus) *v1alpha1.Activity {
 	if update := status.Upgrade(); update != nil && update.Step == v1alpha1.StepSwitching {
 		return update
@@ -148,8 +147,7 @@ func WasDown(update *v1alpha1.Activity, down policy.Since) bool {
 	return update != nil && (down.IsZero() || down.Began.Before(update.Since.Time))
 }
 
-// bootReport is how long a started daemon may take to report the ID of its boot. It reports the ID with its first
-// write.
+// bootReport is how long a started daemon may take to report its boot ID. It reports the ID with its first write.
 const bootReport = time.Minute
 
 // awaitBoot delays the next try of a reboot, so that a daemon that has just been started can report its boot first.
@@ -159,8 +157,7 @@ func awaitBoot(activity *v1alpha1.Activity, now time.Time) {
 	}
 }
 
-// retryReboot clears the reason why a reboot failed. If the daemon did not execute the reboot, the operator then
-// requests the reboot again, instead of joining the host again.
+// retryReboot clears why a reboot failed, so that the operator requests it again without a join if it didn't happen.
 func retryReboot(status *v1alpha1.WindowsInstanceStatus) {
 	if reboot := status.Reboot(); reboot != nil {
 		reboot.Reason, reboot.Message = "", ""

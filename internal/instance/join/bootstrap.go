@@ -48,10 +48,9 @@ func (j *Join) bootstrap(ctx context.Context, instance *v1alpha1.WindowsInstance
 	return outcome
 }
 
-// credential creates kubelet's bootstrap token, once the node may be disrupted. The token's ID is saved in the status
-// before the host gets the token. So even after a restart, the operator recognises kubelet's request and the Node, and
-// knows that the join stops the daemon. Don't save the ID before the drain: while a drain is blocked, the daemon still
-// runs.
+// credential creates kubelet's bootstrap token, once the node may be disrupted. It saves the token's ID in the status
+// before the host gets the token. So after a restart, the operator recognises kubelet's request and the Node, and knows
+// that the join stops the daemon. Don't save it before the drain: during a blocked drain, the daemon still runs.
 func (j *Join) credential(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	session *journey.Session) journey.Outcome {
 	status := &instance.Status
@@ -132,8 +131,7 @@ func (j *Join) bootstrapRequest(ctx context.Context, instance *v1alpha1.WindowsI
 	}, journey.Done()
 }
 
-// vacateServing drains a node that is in service and whose host is about to be joined again. If the drain fails, the
-// node returns to service.
+// vacateServing drains a node in service before a join. If the drain fails, the node returns to service.
 func (j *Join) vacateServing(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	session *journey.Session) journey.Outcome {
 	bounds, err := j.CurrentBounds(ctx)

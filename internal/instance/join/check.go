@@ -11,8 +11,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// removeUploadLimit is the time limit for the removal of the daemon's program from the host. The removal happens even
-// if the check was interrupted.
+// removeUploadLimit is the time limit to remove the daemon's program, even if the check was interrupted.
 const removeUploadLimit = 15 * time.Second
 
 // Check finds out whether a host could join, and leaves the host unchanged. It takes no slot, claims no name and pins

@@ -132,8 +132,7 @@ func isProxied(facts blueprint.Facts) bool {
 	return err == nil && proxy != nil
 }
 
-// maxNodeName is the maximum length of a node's name. It leaves room for the names of certificate requests, which
-// contain the node's name and other parts.
+// maxNodeName is the maximum length of a node's name, so that it fits into the names of certificate requests.
 const maxNodeName = 200
 
 // recognise records the identity of the host, and ensures that no other instance has the same host.
@@ -190,8 +189,7 @@ func claimant(instance *v1alpha1.WindowsInstance, facts contract.HostFacts, clus
 		IsSole: cluster.NetworkType == blueprint.NetworkOVNKubernetes}
 }
 
-// duplicate returns the problem that another instance, the owner, has already claimed the host's name or its
-// installation of Windows.
+// duplicate returns the problem that the instance owner already has this host name or installation of Windows.
 func (j *Join) duplicate(instance *v1alpha1.WindowsInstance, name string, by,
 	owner journey.Claimant) *contract.Problem {
 	if owner.MachineID == by.MachineID {

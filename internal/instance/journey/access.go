@@ -13,8 +13,7 @@ import (
 )
 
 const (
-	// keyRetry is the time until the operator checks again whether there is a usable private key. A change of the
-	// Secret ends the wait earlier.
+	// keyRetry is how often a missing private key is looked up again. A change of the Secret ends the wait earlier.
 	keyRetry = time.Minute
 	// RebootRetry is the time between two tries to connect to a host that reboots.
 	RebootRetry = 10 * time.Second
@@ -47,8 +46,7 @@ func (a *Access) keyFailed(instance *v1alpha1.WindowsInstance, key credential.Ke
 	instance.Status.KeyRefusal = refusal
 }
 
-// HasKey returns a wait while there is no usable private key. For a host that joins by itself, which needs no key, it
-// always returns done.
+// HasKey waits while there is no usable private key. A host that joins by itself needs no key.
 func (a *Access) HasKey(ctx context.Context, instance *v1alpha1.WindowsInstance) Outcome {
 	if instance.Spec.ByItself != nil {
 		return Done()
@@ -63,9 +61,8 @@ func (a *Access) HasKey(ctx context.Context, instance *v1alpha1.WindowsInstance)
 	return Done()
 }
 
-// TryKey logs in to a host that has joined to find out whether the host accepts a key, and closes the connection at
-// once. It writes the result into the status of the instance. If the host does not accept the key, the outcome is a
-// failure with the reason.
+// TryKey logs in to a joined host to find out whether it accepts a key, and closes the connection. It writes the result
+// into the status. If the host does not accept the key, the outcome is a failure with the reason.
 func (a *Access) TryKey(ctx context.Context, instance *v1alpha1.WindowsInstance, key credential.Key) Outcome {
 	conn, err := a.options.Dialer.Dial(ctx, target(instance, key, ""))
 	if ctx.Err() != nil {
