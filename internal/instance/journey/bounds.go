@@ -12,9 +12,8 @@ import (
 
 // Bounds are the user's limits for an upgrade or a reboot of a node.
 type Bounds struct {
-	// Drain is the time limit of a drain. Settle is how long a node must stay Ready after an upgrade or a reboot.
-	// Verify is the time limit for a node to become healthy after the request to its daemon. Unavailable is how long a
-	// node must be not Ready to count as out of service.
+	// Drain limits a drain, and Verify the time from the request until the node is healthy. Settle is how long the node
+	// must then stay Ready. Unavailable is how long a node must be not Ready to count as out of service.
 	Drain, Settle, Verify, Unavailable time.Duration
 }
 
@@ -32,15 +31,13 @@ func (p *Parts) CurrentBounds(ctx context.Context) (Bounds, error) {
 	return p.Bounds(ctx)
 }
 
-// Left returns the remaining time for work that began at since and has this time limit. If the work is late, the result
-// is not positive.
+// Left returns the remaining time for work that began at since. If the work is late, the result is not positive.
 func (o *Options) Left(since policy.Since, limit time.Duration) time.Duration {
 	return since.Left(limit, o.DaemonTimeout/2, o.Now())
 }
 
-// InService reads an instance's Node from the API server. node is nil if the Node does not exist. The result `is`
-// reports whether the node is in service, so that work on the host would disrupt pods. Such work needs a slot in the
-// rollout budget.
+// InService reads an instance's Node from the API server; node is nil if there is none. The result `is` reports whether
+// the node is in service, so that work on the host would disrupt pods and needs a slot in the rollout budget.
 func (p *Parts) InService(ctx context.Context, instance *v1alpha1.WindowsInstance) (node *corev1.Node, is bool,
 	err error) {
 	bounds, err := p.CurrentBounds(ctx)

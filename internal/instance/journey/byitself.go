@@ -49,8 +49,7 @@ func (a *Access) await(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 	return Done()
 }
 
-// invite publishes the command for a host, and returns the wait until the host reports. If the command is already
-// published and the Secret for calls exists, it only returns the wait.
+// invite publishes the command for a host, and waits for the host. If everything is published, it only waits.
 func (a *Access) invite(ctx context.Context, instance *v1alpha1.WindowsInstance, isOpen bool) Outcome {
 	switch id := policy.HostID(instance); {
 	case id == "":

@@ -43,8 +43,7 @@ func (d *Daemons) Forget(instance *v1alpha1.WindowsInstance) {
 	d.options.Observed.While(instance, silence, false)
 }
 
-// hasNotRebooted reports whether a daemon did not reboot its host although the operator requested it, and the host is
-// still in the same boot.
+// hasNotRebooted reports whether the host is still in the same boot, because its daemon did not reboot it on request.
 func hasNotRebooted(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node) bool {
 	reboot := status.Reboot()
 	return reboot != nil && !reboot.Begun() && reboot.Reason == string(contract.ReasonDaemonUnresponsive) &&
@@ -124,9 +123,8 @@ func HasPrevious(status *v1alpha1.WindowsInstanceStatus) bool {
 	return status.HeldRevision != "" && status.HeldRevision != status.Activity.Revision
 }
 
-// ApplyStatus returns the daemon's report as the end of a message. The report says why the daemon could not bring the
-// node to the desired revision or keep it there, or which other problem the node has. Without a report, it returns an
-// empty string.
+// ApplyStatus returns the daemon's report as the end of a message, or "". The report says why the node isn't at the
+// desired revision, or which other problem it has.
 func ApplyStatus(node *corev1.Node) string {
 	if status := node.Annotations[contract.ApplyStatusAnnotation]; status != "" {
 		return fmt.Sprintf(": %.300s", status)
@@ -134,8 +132,7 @@ func ApplyStatus(node *corev1.Node) string {
 	return ""
 }
 
-// DoesNotHold reports whether, according to its daemon's report, a node is not in the state that the desired revision
-// describes.
+// DoesNotHold reports whether, according to its daemon, a node is not in the state of the desired revision.
 func DoesNotHold(node *corev1.Node) bool {
 	status := node.Annotations[contract.ApplyStatusAnnotation]
 	reason, _, _ := strings.Cut(status, ":")
@@ -152,8 +149,7 @@ func RebootRefused(node *corev1.Node) *contract.Problem {
 		node.Name, detail)
 }
 
-// StagesItself reports whether a node's daemon fetches its payload itself. Only such a daemon reports the ID of its
-// boot.
+// StagesItself reports whether a node's daemon fetches its payload itself. Only such a daemon reports its boot ID.
 func StagesItself(node *corev1.Node) bool { return node.Annotations[contract.BootIDAnnotation] != "" }
 
 // Follows returns the wait for a daemon that has not applied a revision yet.

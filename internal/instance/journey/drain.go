@@ -25,8 +25,7 @@ import (
 const (
 	// drainRetry is how often the operator checks the pods of a draining node.
 	drainRetry = 2 * time.Second
-	// evictionLimit is the time limit of one eviction. A webhook may take up to 30 s. After that, the API server may
-	// ignore the webhook and allow the eviction.
+	// evictionLimit is the time limit of one eviction. The API server may ignore a webhook that takes more than 30 s.
 	evictionLimit = 35 * time.Second
 	// evictionsAtOnce is how many pods are evicted concurrently, so that a few slow evictions do not delay the others.
 	evictionsAtOnce = 16
@@ -52,8 +51,7 @@ func (p *Parts) NotCordoned(instance *v1alpha1.WindowsInstance, timeout time.Dur
 	return RetryWrite(err)
 }
 
-// Drain takes one step of a drain: it evicts pods, and respects their grace periods and disruption budgets. The step is
-// short, so call Drain until its outcome is done.
+// Drain takes a short step of a drain: it evicts pods within grace periods and disruption budgets. Repeat until done.
 func (p *Parts) Drain(ctx context.Context, instance *v1alpha1.WindowsInstance, nodeName string,
 	timeout time.Duration) Outcome {
 	now := p.Now()
@@ -93,8 +91,7 @@ func (p *Parts) Drain(ctx context.Context, instance *v1alpha1.WindowsInstance, n
 	return Wait(drainRetry, contract.ReasonDraining, "%s left", contract.CountAre(seen.count, "pod"))
 }
 
-// podsLeft summarises the pods that are still on a node during a drain. It doesn't keep the pods, because a node may
-// have any number of pods.
+// podsLeft summarises the pods on a node during a drain. It doesn't keep them: there may be any number.
 type podsLeft struct {
 	// now is the time of this step. began is the time of the drain's first step. deadline is the end of the drain.
 	now, began, deadline time.Time
@@ -105,8 +102,7 @@ type podsLeft struct {
 	inGrace bool
 	// evictions are the pods to evict.
 	evictions []*policyv1.Eviction
-	// away is the error if the API server does not respond. Then the remaining evictions are skipped. mu guards away
-	// and blocked.
+	// away is set if the API server does not respond. Then all other evictions are skipped. mu guards away and blocked.
 	mu   sync.Mutex
 	away error
 }
@@ -252,8 +248,7 @@ func (p *Parts) DrainFacts(ctx context.Context, status *v1alpha1.WindowsInstance
 	return f
 }
 
-// NotDrained returns why the step Draining failed. drain is the outcome of the drain, or nil if a user removed the
-// cordon.
+// NotDrained returns why the step Draining failed. drain is its outcome, or nil if a user removed the cordon.
 func NotDrained(node *corev1.Node, drain *Outcome) *contract.Problem {
 	if drain != nil {
 		return drain.Problem

@@ -23,8 +23,7 @@ type NodeFields struct {
 	KeyHash string
 	// Revision is the revision that the node should have. If it is empty, the annotation does not change.
 	Revision string
-	// Cordon cordons the node until the join or the removal is complete. If the node is already cordoned, Apply changes
-	// nothing, so that the operator never removes another user's cordon.
+	// Cordon cordons the node until the join or removal is complete. A cordon that already exists stays unchanged.
 	Cordon bool
 	// Upgrading sets the label of a node with a slot in the rollout budget.
 	Upgrading bool
@@ -89,8 +88,7 @@ func (m NodeFields) request(node *corev1.Node) {
 	node.Annotations[contract.DesiredRevisionAnnotation] = m.Revision
 }
 
-// taint makes os=Windows:NoSchedule the first taint, adds the taints in the instance's spec, and removes taints that
-// are no longer in the spec.
+// taint makes os=Windows:NoSchedule the first taint, adds the taints of the spec, and removes those no longer in it.
 func (m NodeFields) taint(node *corev1.Node) {
 	var spec []corev1.Taint
 	var had []string
@@ -219,8 +217,7 @@ func addressForeign(node *corev1.Node, instance *v1alpha1.WindowsInstance) *cont
 		"host says that its address is %s", node.Name, claimed)
 }
 
-// hasHostKey reports whether a Node has the host key of this instance in its annotations. No kubelet is allowed to
-// write these annotations.
+// hasHostKey reports whether a Node's annotations have this instance's host key. kubelets may not write them.
 func hasHostKey(node *corev1.Node, instance *v1alpha1.WindowsInstance) bool {
 	keyType, key, ok := strings.Cut(instance.Status.HostKey, " ")
 	return ok && key != "" && node.Annotations[contract.HostKeyTypeAnnotation] == keyType &&
@@ -233,8 +230,7 @@ func NodeReadyAt(node *corev1.Node, revision string) bool {
 	return ready && node.Annotations[contract.RevisionAnnotation] == revision
 }
 
-// NodeReady reads the Ready condition. The message also contains the daemon's report, which may explain better why a
-// node is not Ready.
+// NodeReady reads the Ready condition. The message contains the daemon's report, which may explain more.
 func NodeReady(node *corev1.Node) (ready bool, message string) {
 	c := policy.ReadyCondition(node)
 	if c == nil {

@@ -19,9 +19,8 @@ import (
 // Nodes reads Nodes, and writes the operator's marks on them.
 type Nodes struct{ options *Options }
 
-// Cordon cordons a node before a drain, and sets the label of a node with a slot in the rollout budget. If the node is
-// already cordoned, Cordon leaves this cordon unchanged. If a user uncordoned the node after the operator had cordoned
-// it, Cordon returns a conflict.
+// Cordon cordons a node before a drain, and sets the label of a node with a slot in the rollout budget. An existing
+// cordon stays. If a user uncordoned the node after the operator had cordoned it, Cordon returns a conflict.
 func (n *Nodes) Cordon(ctx context.Context, node *corev1.Node) error {
 	err := n.changeDespiteConflicts(ctx, node, IsUncordoned, func(wanted *corev1.Node) {
 		if wanted.Labels == nil {
@@ -235,8 +234,7 @@ func (n *Nodes) Ours(ctx context.Context, instance *v1alpha1.WindowsInstance) (*
 	return Ours(node, instance), err
 }
 
-// OursLive does the same as Ours, but reads the Node from the API server. Use it for decisions that would be wrong with
-// a stale Node.
+// OursLive is Ours with a Node from the API server, for decisions that would be wrong with a stale Node.
 func (n *Nodes) OursLive(ctx context.Context, instance *v1alpha1.WindowsInstance) (*corev1.Node, error) {
 	if instance.Status.NodeName == "" {
 		return nil, nil

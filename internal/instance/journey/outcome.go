@@ -105,8 +105,7 @@ const (
 	refusedRetry = 30 * time.Second
 )
 
-// Retry returns the wait after a failed call of the API server. The host didn't cause the failure, and the work on the
-// host continues.
+// Retry returns the wait after a failed call of the API server. The host isn't the cause, and its work continues.
 func Retry(err error) Outcome {
 	if apierrors.IsConflict(err) {
 		return Wait(ConflictRetry, contract.ReasonInProgress, "an object was modified concurrently; the operator "+
@@ -115,8 +114,7 @@ func Retry(err error) Outcome {
 	return Wait(CallRetry, contract.ReasonAPICallFailed, "%v", err)
 }
 
-// RetryWrite does the same as Retry, for a failed write of a Node that has a slot in the rollout budget. It doesn't
-// report a conflict, and waits longer after a permanent refusal.
+// RetryWrite is Retry for a Node with a rollout slot: it reports no conflict, and waits longer after a refusal.
 func RetryWrite(err error) Outcome {
 	outcome := Retry(err)
 	switch {
@@ -153,8 +151,7 @@ func (o Outcome) IsWaiting() bool { return o.verdict == waiting }
 // IsFailed reports whether the attempt failed.
 func (o Outcome) IsFailed() bool { return o.verdict == failed }
 
-// WaitForCluster returns the wait for something that only the cluster's administrator can repair. The host didn't cause
-// the problem.
+// WaitForCluster returns the wait for something that only an administrator can repair. The host isn't the cause.
 func WaitForCluster(err error) Outcome {
 	if problem, ok := contract.AsProblem(err); ok {
 		return WaitEndless(keyRetry, problem.Reason, "%s", problem.Detail)

@@ -22,8 +22,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// Options are the dependencies of the journeys. Each option is required, unless its comment says what happens without
-// it.
+// Options are the dependencies of the journeys. All are required, unless the comment says what happens without them.
 type Options struct {
 	// Client reads from the cache, and writes. Pods reads from the API server. Only drains use Pods.
 	Client client.Client
@@ -41,14 +40,13 @@ type Options struct {
 	Tokens  credential.Tokens
 	// Origins looks up Machines. If the field is nil, every Machine counts as deleted.
 	Origins Origins
-	// FirstContact returns the key that a host must show at the first contact. If the field is nil, the operator
-	// accepts and pins any key.
+	// FirstContact returns a host's key at the first contact. If it is nil, the operator accepts and pins any key.
 	FirstContact FirstContact
 	// IsTokenUsed reports whether the bootstrap token with this ID can't get another certificate. If the field is nil,
 	// every token can.
 	IsTokenUsed func(credential string) bool
-	// Misplaced returns a problem if a node has pods that can't run on Windows, or if the node's pods could not be
-	// read. looked is false for a node that was not checked yet. If the field is nil, there are no such pods.
+	// Misplaced returns a problem with the pods on a node that can't run there, or why they could not be read. looked
+	// is false if the node was not checked yet. If the field is nil, there are no such pods.
 	Misplaced func(node string) (problem *contract.Problem, looked bool)
 	// Slots limit the number of concurrent joins. Claims ensures that no two instances have the same host.
 	Slots  *Slots
@@ -95,10 +93,9 @@ type Origin struct {
 // FirstContact provides the host keys that hosts got from their user data.
 type FirstContact interface {
 	// SharedHostKey returns the SSH host key, "<type> <base64>", that the operator's user data gave to the host of an
-	// instance. If the user data contained no key, it returns an empty string. Other hosts have the same key, so use it
-	// for the first contact only. Over that connection, the host proves its own keys, and the operator pins a proven
-	// key. A repeated call reads again. If the key should be known, but isn't, SharedHostKey returns a
-	// *contract.Problem.
+	// instance, or "" if it gave none. Other hosts have the same key, so use it for the first contact only. Over that
+	// connection, the host proves its own keys, and the operator pins one. A repeated call reads again. If the key
+	// should be known, but isn't, SharedHostKey returns a *contract.Problem.
 	SharedHostKey(ctx context.Context, instance *v1alpha1.WindowsInstance) (string, error)
 	// PresentHostKey returns the host key in the user data of new hosts, or an empty string. If SharedHostKey returns
 	// an empty string, the host may show any key. But if it shows the current key, that key isn't pinned, because
@@ -135,8 +132,7 @@ func New(options Options) (*Parts, error) {
 	return parts, nil
 }
 
-// RevokeCredentials revokes kubelet's bootstrap tokens. Call it when kubelet has its own certificate, or when the host
-// is removed.
+// RevokeCredentials revokes kubelet's bootstrap tokens, after kubelet got its own certificate or for a removal.
 func (p *Parts) RevokeCredentials(ctx context.Context, instance *v1alpha1.WindowsInstance) error {
 	if err := p.Tokens.Revoke(ctx, instance); err != nil {
 		return fmt.Errorf("revoking kubelet's first credential: %w", err)

@@ -53,8 +53,7 @@ func (r *Revisions) Of(ctx context.Context, instance *v1alpha1.WindowsInstance) 
 	return published, facts, nil
 }
 
-// JoinRevision returns the revision that a join of the host applies. For the currently desired revision, it returns an
-// empty string.
+// JoinRevision returns the revision that a join of the host applies, or "" for the currently desired revision.
 func JoinRevision(status *v1alpha1.WindowsInstanceStatus) string {
 	update := status.Upgrade()
 	switch {

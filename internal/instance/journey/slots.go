@@ -7,8 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Slots limits how many hosts the operator joins at the same time. Hosts that wait get slots in the order of their
-// requests.
+// Slots limits how many hosts join, or try a key, at the same time. Waiting hosts get slots in the order of requests.
 type Slots struct {
 	mu      sync.Mutex
 	limit   int
@@ -17,8 +16,7 @@ type Slots struct {
 	wake    func(types.UID)
 }
 
-// NewSlots returns Slots with this limit. Slots calls wake for each waiter that may try again, and holds no lock during
-// the call.
+// NewSlots returns Slots with this limit. Slots calls wake, without a lock, for each waiter that may try again.
 func NewSlots(limit int, wake func(types.UID)) *Slots {
 	return &Slots{limit: limit, holders: map[types.UID]bool{}, wake: wake}
 }

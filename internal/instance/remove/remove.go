@@ -1,6 +1,5 @@
 // Package remove removes a host from the cluster: it drains the node, cleans the host and deletes the Node. It doesn't
-// clean a host that is destroyed together with its Machine. The instance controller calls the package, and deletes the
-// instance at the end.
+// clean a host that is destroyed with its Machine. The instance controller calls it, and then deletes the instance.
 package remove
 
 import (
@@ -32,10 +31,9 @@ func (r *Remove) Next(ctx context.Context, instance *v1alpha1.WindowsInstance, s
 	return r.Leave(ctx, instance, session, drainTimeout)
 }
 
-// Leave removes a host that continues to exist. It cordons the node, connects to the host, drains the node, cleans the
-// host, and deletes the Node. The outcome is done when nothing of the instance remains in the cluster and on the host.
-// If the removal is forced, something may remain on the host. After drainTimeout, a drain is reported as blocked, but
-// Leave continues to try. If the removal is forced, each step is tried once.
+// Leave removes a host that continues to exist: it cordons, connects, drains, cleans, and deletes the Node. It is done
+// when nothing of the instance remains in the cluster or, unless the removal is forced, on the host. After
+// drainTimeout, a drain is reported as blocked, but continues. If the removal is forced, each step is tried once.
 func (r *Remove) Leave(ctx context.Context, instance *v1alpha1.WindowsInstance, session *journey.Session,
 	drainTimeout time.Duration) journey.Outcome {
 	node, err := r.Nodes.OursLive(ctx, instance)
@@ -70,8 +68,7 @@ func (r *Remove) Leave(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 	return outcome
 }
 
-// keepPodsAway writes the operator's marks on a node whose host is removed, and cordons the node. If the API server
-// refuses the marks, or if there is a conflict, it only cordons the node.
+// keepPodsAway marks and cordons a node whose host is removed. If it can't write the marks, it only cordons the node.
 func (r *Remove) keepPodsAway(ctx context.Context, instance *v1alpha1.WindowsInstance, node *corev1.Node) error {
 	err := r.Nodes.SetFields(ctx, node, journey.NodeFields{Instance: instance, Cordon: true})
 	if _, refused := contract.AsProblem(err); refused || apierrors.IsConflict(err) {
@@ -187,8 +184,7 @@ func (r *Remove) isOf(instance *v1alpha1.WindowsInstance) contract.CleanupReques
 	return request
 }
 
-// clean calls the daemon's cleanup, which removes everything that the operator put on the host. On another machine, the
-// daemon refuses the cleanup.
+// clean calls the daemon, which removes everything that the operator put on the host, but refuses on another machine.
 func (r *Remove) clean(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	session *journey.Session) journey.Outcome {
 	if _, err := r.Access.Upload(ctx, session); err != nil {
