@@ -194,8 +194,8 @@ func (d *demo) useWine(ctx context.Context, options *scene.Options, faults []fle
 	return hosts, err
 }
 
-// watch shows the hosts until the user presses Ctrl-C. With --once, it ends when all hosts have settled, or at the time
-// limit.
+// watch shows the hosts until the user presses Ctrl-C. With --once, it ends when all hosts have settled or the time is
+// over.
 func (d *demo) watch(ctx context.Context, s *scene.Scene, screen *screen) (settled bool, err error) {
 	ticker := time.NewTicker(200 * time.Millisecond)
 	defer ticker.Stop()

@@ -59,8 +59,7 @@ type Attendance struct {
 type Call struct {
 	// ID is different for each call. The host carries out each call at least once, and repeats the ID in its answer.
 	ID string `json:"id"`
-	// Program is the daemon's program that carries out the verb. If the program is missing on the host, the host
-	// fetches it.
+	// Program is the daemon's program that carries out the verb. If it is missing, the host fetches it.
 	Program Blob `json:"program"`
 	// Verb is the verb to run.
 	Verb Verb `json:"verb"`
@@ -68,15 +67,13 @@ type Call struct {
 	Request json.RawMessage `json:"request,omitempty"`
 }
 
-// CallHost is the host's report about a call: the call that it is carrying out, or the last call that it carried out,
-// and the answer.
+// CallHost is the host's report about the call that it carries out or has carried out last, with the answer.
 type CallHost struct {
 	// BootID identifies the boot of the host that reads the calls, as in HostFacts.
 	BootID string `json:"bootID"`
 	// Call is the ID of the call. It is empty if the host has never begun a call.
 	Call string `json:"call,omitempty"`
-	// Beat increases every CallBeatSeconds while the host carries out the call. It shows that the host is still at
-	// work.
+	// Beat increases every CallBeatSeconds while the host carries out the call.
 	Beat int64 `json:"beat,omitempty"`
 	// Answer is the verb's answer, an Answer. If the program gave no answer, Fault says why. If both are empty, the
 	// call isn't over yet.
@@ -89,6 +86,5 @@ func (h CallHost) Answered(call string) bool {
 	return h.Call == call && (len(h.Answer) > 0 || h.Fault != "")
 }
 
-// CallBeatSeconds is the time between two beats of a host that carries out a call. A call that takes less time has no
-// beat.
+// CallBeatSeconds is the time between two beats of a host that carries out a call. A shorter call has no beat.
 const CallBeatSeconds = 10

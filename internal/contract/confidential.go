@@ -3,9 +3,8 @@ package contract
 import "strings"
 
 // Confidential is the part of the desired state that only nodes may read. It is published, in the form of Encode, under
-// ConfidentialField in an immutable Secret. The Secret has the same name as the manifest's ConfigMap,
-// windows-services-<revision>. The manifest contains the digest of the Confidential, so the revision's name covers
-// both.
+// ConfidentialField in an immutable Secret with the same name as the manifest's ConfigMap, windows-services-<revision>.
+// The manifest contains its digest, so the revision's name covers both.
 type Confidential struct {
 	// Salt prevents readers of the public digest from guessing the content. All revisions have the same salt.
 	Salt []byte `json:"salt"`
@@ -23,8 +22,7 @@ type Confidential struct {
 	// Environment are variables with credentials, such as a proxy's URL with user info. They override the manifest's
 	// variables with the same names.
 	Environment map[string]string `json:"environment,omitempty"`
-	// Files are files with secrets, such as a private key, in addition to the manifest's files. They contain no
-	// variables.
+	// Files are files with secrets, such as a private key. They contain no variables.
 	Files []File `json:"files,omitempty"`
 }
 
@@ -63,7 +61,6 @@ type MirrorRule struct {
 	Kind   PullKind `json:"kind"`
 	// Mirrors are tried in this order. The mirror replaces the part of an image's name that matches Source.
 	Mirrors []string `json:"mirrors,omitempty"`
-	// NeverContactSource means that the source itself must not be contacted. If it is false, the source is tried after
-	// all mirrors.
+	// NeverContactSource excludes the source itself. If it is false, the source is tried after all mirrors.
 	NeverContactSource bool `json:"neverContactSource,omitempty"`
 }

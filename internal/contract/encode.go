@@ -50,9 +50,8 @@ func (c Confidential) EnvironmentDigest() string {
 	return hex.EncodeToString(mac.Sum(nil))
 }
 
-// ParseConfidential reads the output of Encode and compares its digest with the digest in the manifest. If the manifest
-// has no confidential part, the result is empty. Errors are *Problem with ReasonManifestInvalid and never show the
-// content.
+// ParseConfidential reads the output of Encode and verifies it by the digest in the manifest. If the manifest has none,
+// the result is empty. Errors are *Problem with ReasonManifestInvalid and never show the content.
 func ParseConfidential(packed []byte, m Manifest) (c Confidential, err error) {
 	if m.Confidential == "" {
 		return c, nil

@@ -25,9 +25,8 @@ const maxLatest = 900 << 10
 
 // Latest is the last published revision.
 type Latest struct {
-	// Revision is the revision's name. Manifest is the data of the revision's ConfigMap, and Confidential the packed
-	// data of its Secret. If they don't fit into one Secret together, both are nil, and the daemon reads the two
-	// objects.
+	// Revision is the revision's name. Manifest is the data of its ConfigMap, and Confidential the packed data of its
+	// Secret. If they don't fit into one Secret, both are nil, and the daemon reads the two objects.
 	Revision     string
 	Manifest     map[string]string
 	Confidential []byte

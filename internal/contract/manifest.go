@@ -69,8 +69,7 @@ type Service struct {
 	// Bootstrap means that the service starts before the Node exists. Such a service uses no NodeVariables and
 	// depends only on bootstrap services.
 	Bootstrap bool `json:"bootstrap"`
-	// Priority determines the order of starts: the lowest number starts first. Bootstrap services have lower numbers
-	// than all other services.
+	// Priority orders starts, lowest first. Bootstrap services have lower priorities than all others.
 	Priority uint `json:"priority"`
 	// Disruptive means that a restart of this service affects pods.
 	Disruptive bool `json:"disruptive,omitempty"`

@@ -160,9 +160,8 @@ type HandoverRequest struct {
 // HandoverAnswer confirms that the daemon's service is running.
 type HandoverAnswer struct{}
 
-// CleanupRequest requests that the daemon removes everything that it installed. Its fields identify the host, so that
-// cleanup doesn't change another host with the same SSH host key, such as a copy of the host's disk. Empty fields are
-// not compared.
+// CleanupRequest asks the daemon to remove everything that it installed. Its fields identify the host, so that another
+// host with the same SSH host key, such as a copy of its disk, stays unchanged. Empty fields are not compared.
 type CleanupRequest struct {
 	NodeName string `json:"nodeName,omitempty"`
 	// MachineID is the MachineGuid of the installation of Windows that became the node.
@@ -173,9 +172,8 @@ type CleanupRequest struct {
 type CleanupAnswer struct {
 	Removed []string  `json:"removed"`
 	Left    []Problem `json:"left,omitempty"`
-	// Kept lists what stays on the host, in words or as a path: other users' files in C:\k, data that is in use, that
-	// is protected or that is below a user's directory, and objects whose owner is unknown because the state file was
-	// lost.
+	// Kept lists what stays on the host, in words or as a path: other users' files in C:\k, data that is in use,
+	// protected or below a user's directory, and objects of unknown owners because the state file was lost.
 	Kept []string `json:"kept,omitempty"`
 	// RebootAdvised reports that something disappears only at the next boot, such as a file in use.
 	RebootAdvised bool `json:"rebootAdvised,omitempty"`

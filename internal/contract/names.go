@@ -15,8 +15,7 @@ const (
 	// BootstrapServiceAccount is the identity that a kubelet uses to request its first certificate. It is in the
 	// operator's namespace.
 	BootstrapServiceAccount = "node-bootstrapper"
-	// CredentialIDExtra is a key in the extra fields of the user who makes a request. Its value is the ID of the user's
-	// token. The API server sets it.
+	// CredentialIDExtra is the key of a requester's extra field with the ID of the token. The API server sets it.
 	CredentialIDExtra = "authentication.kubernetes.io/credential-id"
 	// BootstrapSecretPrefix, followed by the UID of an instance, is the name of a Secret in the operator's namespace.
 	// The bootstrap tokens of the instance's join are bound to this Secret. When the Secret is deleted, the tokens
@@ -28,8 +27,7 @@ const (
 	// CloudNodeServiceAccount is the identity of Azure's node manager, in OperatorNamespace. Each daemon requests
 	// tokens for this identity. The tokens are bound to the daemon's own Node.
 	CloudNodeServiceAccount = "azure-cloud-node-manager"
-	// FlannelServiceAccount is the identity of flanneld, in OperatorNamespace. Each daemon requests tokens for it in
-	// the same way.
+	// FlannelServiceAccount is flanneld's identity, in OperatorNamespace. Daemons request its tokens in the same way.
 	FlannelServiceAccount = "flanneld"
 	// DaemonGroup is the group of every daemon's certificate.
 	DaemonGroup = "system:wicd-nodes"

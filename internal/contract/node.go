@@ -54,8 +54,7 @@ const (
 	StagedAnnotation      = Prefix + "staged-version"
 	StagedBytesAnnotation = Prefix + "staged-bytes"
 	StageStatusAnnotation = Prefix + "stage-status"
-	// BootIDAnnotation identifies the boot of Windows that the daemon runs in. If the value changes, the host has
-	// rebooted.
+	// BootIDAnnotation identifies the current boot of Windows. If the value changes, the host has rebooted.
 	BootIDAnnotation = Prefix + "boot-id"
 	// CertificateEndAnnotation is the time when the daemon's certificate expires, in RFC 3339. After that time, the
 	// daemon can't report the expiry, so it writes the annotation in advance.
@@ -97,8 +96,7 @@ const (
 	TryKeyAnnotation = Prefix + "try-key"
 	// IgnoredAnnotation = "true" on a WindowsInstance means that the instance is paused because its Machine is ignored.
 	IgnoredAnnotation = Prefix + "ignored"
-	// BootstrapConfigAnnotation on a WindowsInstance is the UID of the WindowsConfig of Cluster API that created the
-	// instance.
+	// BootstrapConfigAnnotation on a WindowsInstance is the UID of the WindowsConfig of Cluster API that created it.
 	BootstrapConfigAnnotation = Prefix + "bootstrap-config"
 
 	// ClusterAPITaint keeps pods away until Cluster API has copied the labels of the Machine to its Node.

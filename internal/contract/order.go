@@ -5,9 +5,8 @@ import (
 	"slices"
 )
 
-// StartOrder lists the services in their start order. A service comes after every service that it depends on. If
-// dependencies don't decide, the lower priority comes first, and then the alphabetical order of names. Services stop in
-// the reverse order.
+// StartOrder lists the services in their start order. A service comes after every service that it depends on. Apart
+// from that, lower priorities come first, then names by the alphabet. Services stop in the reverse order.
 func (m Manifest) StartOrder() []Service {
 	byName := make(map[string]Service, len(m.Services))
 	for _, s := range m.Services {

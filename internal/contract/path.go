@@ -82,9 +82,8 @@ const (
 	PathMetrics = `C:\k\metrics\wicd.prom`
 )
 
-// The RPC directory is in the SSH user's home directory. Only that user, Administrators and SYSTEM may open it. Names
-// of files in it are relative to the home directory, and contain no characters that cmd.exe or PowerShell would
-// interpret.
+// The RPC directory is in the SSH user's home directory. Only that user, Administrators and SYSTEM may open it. File
+// names are relative to the home directory, and contain no characters that cmd.exe or PowerShell would interpret.
 const (
 	// RPCDir contains the uploaded daemon, requests, answers and the payload stream.
 	RPCDir = ".wmco"

@@ -50,8 +50,7 @@ func AsProblem(err error) (*Problem, bool) {
 	return nil, false
 }
 
-// ProblemOf returns the Problem in an error's chain. If there is none, it returns a new Problem with the given reason
-// and the error's text.
+// ProblemOf returns the Problem in an error's chain, or else a new Problem with the reason and the error's text.
 func ProblemOf(reason Reason, err error) *Problem {
 	if p, ok := AsProblem(err); ok {
 		return p
@@ -92,8 +91,7 @@ func (r Reason) Known() bool { return r.Number() != 0 }
 // Fix returns the text that tells an administrator what to do.
 func (r Reason) Fix() string { return explanations[r].fix }
 
-// IsBesideRevision reports whether this reason, in a daemon's report, concerns no revision. So the desired revision may
-// be applied or not.
+// IsBesideRevision reports whether a daemon's reason concerns no revision. The desired revision may be applied or not.
 func (r Reason) IsBesideRevision() bool {
 	return r == ReasonTokenExpiring || r == ReasonRebootFailed || r == ReasonStateLost
 }

@@ -29,12 +29,10 @@ type NodeReport struct {
 // ReportedState is a summary of the state file.
 type ReportedState struct {
 	Revision string `json:"revision"`
-	// Verified reports that the revision was applied completely. Before is the previous revision that was applied
-	// completely.
+	// Verified reports that the revision was applied completely. Before is the previous such revision.
 	Verified bool   `json:"verified"`
 	Before   string `json:"before,omitempty"`
-	// Failed is the last revision that could not be applied. Why is the reason, and FailedUntil the time of the next
-	// attempt.
+	// Failed is the last revision that could not be applied, Why is the reason, and FailedUntil the time of a retry.
 	Failed      string     `json:"failed,omitempty"`
 	Why         string     `json:"why,omitempty"`
 	FailedUntil *time.Time `json:"failedUntil,omitempty"`

@@ -11,8 +11,7 @@ func UploadedName(digest string) string {
 	return "wicd-" + digest[:min(uploadedDigits, len(digest))] + ".exe"
 }
 
-// IsCallID reports whether a text can be the ID of a call. An ID must be usable as a part of a file's name, and as a
-// command-line argument without quotes.
+// IsCallID reports whether a text can be the ID of a call. It becomes part of a file name and an unquoted argument.
 func IsCallID(text string) bool {
 	return text != "" && len(text) <= 64 &&
 		strings.Trim(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-") == ""

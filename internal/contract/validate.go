@@ -13,8 +13,7 @@ import (
 	"unicode/utf8"
 )
 
-// legalName matches the names that a Windows service or an HNS network may have in a manifest. Windows allows more
-// names.
+// legalName matches names of Windows services and HNS networks in a manifest. Windows allows more names.
 var legalName = regexp.MustCompile(`^[A-Za-z0-9._-]{1,80}$`)
 
 // protectedVariables returns the names of Windows' own environment variables. Setting or removing them breaks the host.

@@ -11,14 +11,13 @@ import (
 )
 
 const (
-	// maxPath is the maximum length of a path without the long-path prefix. maxName is the maximum length of a name on
-	// NTFS.
+	// maxPath is the maximum length of a path without the long-path prefix. maxName is the maximum of a name on NTFS.
 	maxPath = 259
 	maxName = 255
 )
 
-// deviceName matches the names of devices, with or without an extension. Windows allows no file with such a name.
-// Superscript digits count as digits.
+// deviceName matches names of devices, which Windows refuses for files, even with an extension. Superscript digits
+// count as digits.
 var deviceName = regexp.MustCompile(`^(?i:con|prn|aux|nul|conin\$|conout\$|(?:com|lpt)[0-9¹²³]) *(?:\.|$)`)
 
 // CheckPath returns an error if path is not a valid absolute Windows path. A valid path starts with a drive, has only

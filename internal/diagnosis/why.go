@@ -102,8 +102,7 @@ func (d *Diagnosis) order() {
 	slices.SortStableFunc(d.Events, func(a, b Event) int { return b.Time.Compare(a.Time.Time) })
 }
 
-// OfHost explains the state of a host. instance is nil if the host has no WindowsInstance, and node is nil if it has no
-// Node.
+// OfHost explains the state of a host. instance and node are nil if the host has no WindowsInstance or no Node.
 func OfHost(instance *v1alpha1.WindowsInstance, node *corev1.Node, s Snapshot, events []Event) Diagnosis {
 	d := Diagnosis{Facts: []Fact{}, Unread: s.Unread, Events: events}
 	if o := operator(s.Lease, s.Now); o.Problem != "" {

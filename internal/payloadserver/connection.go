@@ -14,9 +14,8 @@ import (
 const maxConnections = 4096
 
 // bounded is a listener that always accepts new connections. If too many connections without a request are open,
-// bounded closes the oldest one. Otherwise a client could block daemons by opening connections and sending nothing.
-// bounded doesn't close a connection with a request, because that connection ends with its response. shares limits the
-// requests of each node.
+// bounded closes the oldest one. Otherwise a client could block daemons by opening connections and sending nothing. A
+// connection with a request isn't closed, because it ends with its response. shares limits the requests of each node.
 type bounded struct {
 	net.Listener
 	silent chan *connection       // the oldest connection comes first; some connections have ended or sent a request
@@ -41,8 +40,7 @@ func (b *bounded) Accept() (net.Conn, error) {
 	return c, nil
 }
 
-// connection is a connection of a client. It is silent until the client has sent a request. The server verifies the
-// client's certificate before it reads the request.
+// connection is silent until the client has sent a request. The server first verifies the client's certificate.
 type connection struct {
 	net.Conn
 	failed *prometheus.CounterVec
@@ -75,8 +73,7 @@ func connContext(ctx context.Context, conn net.Conn) context.Context {
 	return context.WithValue(ctx, connectionKey{}, conn)
 }
 
-// spoken records that a client has sent a request, so its connection is no longer silent. ctx is the context of the
-// request.
+// spoken records that the connection of the request with the context ctx is no longer silent.
 func spoken(ctx context.Context) {
 	if c, ok := ctx.Value(connectionKey{}).(*connection); ok {
 		c.settled.Store(true)

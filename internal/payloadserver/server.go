@@ -33,13 +33,12 @@ import (
 
 // Limits of the payload server.
 const (
-	// defaultTransfers is the number of transfers at the same time. It limits the network traffic while all nodes of a
-	// fleet download a payload: ten transfers fill a link with 10 Gbit/s.
+	// defaultTransfers limits the network traffic while all nodes of a fleet download a payload: ten concurrent
+	// transfers fill a link with 10 Gbit/s.
 	defaultTransfers = 10
 	// handshakeTime is how long a client may take to send its certificate and its request.
 	handshakeTime = 10 * time.Second
-	// queueTimeout is how long a request waits for a slot. After that, the server responds that the client should try
-	// again later.
+	// queueTimeout is how long a request waits for a slot. Then the server tells the client to try again later.
 	queueTimeout = 20 * time.Second
 	// stall is how long a daemon may take to receive the next piece of a response.
 	stall = time.Minute
@@ -66,9 +65,8 @@ type Options struct {
 	// Daemons connect to the server at these names and addresses. They are in the server's certificate.
 	Names     []string
 	Addresses []net.IP
-	// Clients returns the CAs that sign the certificates of daemons. It returns false while these CAs are unknown. The
-	// server calls it for each connection. The method VerifyOptions of a dynamiccertificates.CAContentProvider has this
-	// type.
+	// Clients returns the CAs that sign the certificates of daemons, or false while they are unknown. The server calls
+	// it for each connection. The method VerifyOptions of a dynamiccertificates.CAContentProvider has this type.
 	Clients func() (x509.VerifyOptions, bool)
 	// Known reports whether a node is a node of the operator.
 	Known func(ctx context.Context, node string) (bool, error)
@@ -131,8 +129,7 @@ func (s *PayloadServer) Certificate() []byte { return s.trusted }
 func (s *PayloadServer) Serve(ctx context.Context, listener net.Listener) error {
 	server := &http.Server{
 		Handler: s, ReadHeaderTimeout: handshakeTime, MaxHeaderBytes: 1 << 14,
-		// net/http cancels the context of a request at the end of this time. The request may still be waiting for a
-		// slot then.
+		// net/http then cancels the context of a request, even while the request waits for a slot.
 		ReadTimeout: handshakeTime + queueTimeout,
 		// transfer extends this deadline for each piece of a response.
 		WriteTimeout: stall,
@@ -172,9 +169,9 @@ func (s *PayloadServer) Serve(ctx context.Context, listener net.Listener) error 
 	return nil
 }
 
-// ServeHTTP sends one or more blobs, one after the other. A request is a GET of contract.PayloadServerPath followed by
-// the digest of the first blob. The query contains the digests of the other blobs: see contract.PayloadServerThen. A
-// range request gets the rest of this content from an offset.
+// ServeHTTP sends one or more blobs, one after the other. A request is a GET of contract.PayloadServerPath with the
+// digest of the first blob. The query contains the other digests: see contract.PayloadServerThen. A range request gets
+// the rest of this content from an offset.
 func (s *PayloadServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.meters.requests.WithLabelValues(s.answer(w, r)).Inc()
 }

@@ -2,8 +2,7 @@ package payloadserver
 
 import "sync"
 
-// perNode is the maximum number of requests of one node that are served or wait at the same time. A daemon sends its
-// requests one after the other.
+// perNode is how many requests of one node are served or wait at once. A daemon sends one request after the other.
 const perNode = 2
 
 // shares counts the current requests of each node.
@@ -12,8 +11,7 @@ type shares struct {
 	nodes map[string]int
 }
 
-// take counts a new request of a node. If the node already has the maximum number of requests, take returns false. The
-// caller calls leave when the request has ended.
+// take counts a new request of a node, or returns false if the node has the maximum. Call leave when the request ends.
 func (s *shares) take(node string, most int) (leave func(), ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

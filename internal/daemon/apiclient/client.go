@@ -35,8 +35,7 @@ type Client struct {
 // Options are the inputs of Open.
 type Options struct {
 	Files winos.Files
-	// Server, Identity and Token are for Connect only. The client authenticates with Token or, if it is empty,
-	// Identity.
+	// Server, Identity and Token are for Connect only. The client authenticates with Token, or else Identity.
 	Server   Server
 	Identity Identity
 	Token    string

@@ -43,8 +43,7 @@ func IsKubeconfig(content []byte) bool {
 	return err == nil && config.AuthInfos[config.Contexts[config.CurrentContext].AuthInfo] != nil
 }
 
-// ServerOf returns the API server that a kubeconfig names. If the kubeconfig doesn't contain the CA, it returns an
-// error.
+// ServerOf returns the API server of a kubeconfig. If the kubeconfig doesn't contain the CA, it returns an error.
 func ServerOf(content []byte) (Server, error) {
 	_, cluster, err := parse(content)
 	if err == nil && len(cluster.CertificateAuthorityData) == 0 {

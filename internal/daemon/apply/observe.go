@@ -33,10 +33,9 @@ func (a *Applier) observe(ctx context.Context, want plan.Desired) (plan.Observed
 	return have, nil
 }
 
-// QuickCheck reports whether a pass is needed because the host no longer matches the last Apply. It checks the states
-// of services, the sizes and times of files, the environment, certificates, routes and the node's address. It reads no
-// file content and starts nothing, but it adds missing routes. It ignores conflicts, unknown values, and steps that are
-// held: see held.
+// QuickCheck reports whether a pass is needed because the host no longer matches the last Apply. It checks services,
+// the sizes and times of files, the environment, certificates, routes and the node's address. It adds missing routes,
+// but reads no file content and starts nothing. It ignores conflicts, unknown values, and held steps: see held.
 func (a *Applier) QuickCheck(ctx context.Context) bool {
 	have, err := a.lookAgain(ctx)
 	if err != nil {

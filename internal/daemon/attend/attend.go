@@ -41,9 +41,8 @@ type Options struct {
 	Pace Pace
 }
 
-// Attend reads an Attendance from in, stores it, installs and starts the service, and waits until the host carries out
-// calls. It writes its progress to out as text. If the service already runs with the same Attendance, Attend changes
-// nothing.
+// Attend stores an Attendance from in, installs and starts the service, and waits until the host carries out calls. It
+// writes its progress to out as text. If the service already runs with this Attendance, Attend only waits.
 func Attend(ctx context.Context, o Options, in io.Reader, out io.Writer) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("this host has not joined within %s", patience))
 	defer cancel()

@@ -48,8 +48,7 @@ type Fetcher struct {
 	Clock   clock.Clock
 }
 
-// Bring fetches the wanted blobs that store lacks. It fails if the disk has no space for these and a copy of each
-// wanted blob.
+// Bring fetches the wanted blobs that store lacks. It fails if the disk has no space for these and copies of all.
 func Bring(ctx context.Context, system winos.System, source Source, store *Store, want []contract.Blob) error {
 	f := Fetcher{Source: source, Store: store, System: system, Clock: clock.RealClock{}}
 	for _, b := range want {

@@ -50,9 +50,9 @@ func NewMetadata(network winos.Network) *Metadata {
 	}}
 }
 
-// AWSHostname returns the machine's private DNS name in lower case. It uses version 2 of the metadata service. If the
-// service returns several names, AWSHostname returns the first. Its errors are *contract.Problem with
-// ReasonMetadataUnavailable or ReasonHostnameInvalid. Source:
+// AWSHostname returns the machine's private DNS name in lower case. If version 2 of the metadata service returns
+// several names, it returns the first. Its errors are *contract.Problem with ReasonMetadataUnavailable or
+// ReasonHostnameInvalid. Source:
 // https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/configuring-instance-metadata-service.html.
 func (s *Metadata) AWSHostname(ctx context.Context) (string, error) {
 	token, err := s.ask(ctx, http.MethodPut, "/latest/api/token", "X-aws-ec2-metadata-token-ttl-seconds", "60")
@@ -96,8 +96,8 @@ func (s *Metadata) GCPHostname(ctx context.Context) (string, error) {
 	return checked(name)
 }
 
-// checked returns the name in lower case. It refuses an invalid name for a Node, because command lines contain the
-// name.
+// checked returns the name in lower case. It refuses names that are invalid for a Node, because they get into command
+// lines.
 func checked(name string) (string, error) {
 	name = strings.ToLower(name)
 	if wrong := validation.IsDNS1123Subdomain(name); len(wrong) > 0 {

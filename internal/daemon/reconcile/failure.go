@@ -29,8 +29,7 @@ func newFailures(s *state.File, intervals Intervals, clock clock.Clock) *failure
 	return &failures{state: s, intervals: intervals, clock: clock}
 }
 
-// mayTry reports whether the daemon may try c now: c exists, and isn't the revision that failed last or is due for a
-// retry.
+// mayTry reports whether c exists, and is either not the revision that failed last or due for a retry.
 func (f *failures) mayTry(c *state.Revision) bool {
 	last := f.state.Failed
 	return c != nil && (last == nil || last.Name != c.Name || !f.clock.Now().Before(last.Until))
@@ -65,9 +64,8 @@ func (f *failures) untilNextTry(pause time.Duration) time.Duration {
 	return pause
 }
 
-// fetchProblem returns the problem to report for `why`, the problem of the last attempt to fetch payload. If a revision
-// failed because its payload was missing, the result also names this revision. If a revision failed for another reason,
-// the result is nil, because the other reason is more useful.
+// fetchProblem returns the problem to report for `why`, the problem of the last fetch. If a revision failed for lack of
+// payload, the result also names it. If it failed for another reason, the result is nil: that reason is more useful.
 func (f *failures) fetchProblem(why *contract.Problem) *contract.Problem {
 	last := f.state.Failed
 	switch {

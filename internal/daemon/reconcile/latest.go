@@ -11,9 +11,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/apiclient"
 )
 
-// latestWait is how long the daemon waits for its watch to deliver the revision that the Node's annotation names. The
-// operator publishes the revision before it changes the annotation, but the Secret's watch may be slower than the
-// Node's.
+// latestWait is how long the daemon waits until its watch delivers a revision that the Node's annotation names. The
+// operator publishes the revision first, but the Secret's watch may be slower than the Node's.
 const latestWait = 3 * time.Second
 
 // latest watches the Secret with the most recently published revision. The Secret only delivers content. The Node's

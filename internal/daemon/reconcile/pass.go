@@ -216,9 +216,8 @@ func (r *Reconciler) repair(ctx context.Context, p *pass) {
 	r.trial.isReplaced = r.Program.ReplacedBy(report)
 }
 
-// unjudged returns the recorded crash loops that may still exist. These are the services that are not in `seen` and
-// that have not been observed for StayTime under the current revision. A new daemon and a new revision both start
-// counting crashes from zero.
+// unjudged returns the recorded crash loops that may still exist: services that are not in `seen`, until they have been
+// observed for StayTime. A new daemon and a new revision both start counting crashes from zero.
 func (r *Reconciler) unjudged(seen []state.Fault) []state.Fault {
 	if r.Clock.Since(r.trial.since) >= apply.StayTime {
 		return nil

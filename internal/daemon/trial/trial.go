@@ -63,8 +63,7 @@ const (
 	Serve    Action = "begin to reconcile"
 )
 
-// MaxStarts limits the starts of a program on trial. At this start, it restores the previous program instead of
-// running.
+// MaxStarts limits the starts of a program on trial. At this start, it restores the previous program instead.
 const MaxStarts = 3
 
 // Row is one row of the table.

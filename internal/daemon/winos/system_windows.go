@@ -144,8 +144,7 @@ func readAdmin(facts *Facts) error {
 	if err != nil {
 		return fail(err, "naming the group Administrators")
 	}
-	// Token 0 is the caller's. If it isn't elevated, its group Administrators only denies access, and the result is
-	// false.
+	// Token 0 is the caller's. If it isn't elevated, its group Administrators only denies access: the result is false.
 	facts.Admin, err = windows.Token(0).IsMember(administrators)
 	return fail(err, "looking for administrators' rights")
 }

@@ -28,8 +28,7 @@ func (f files) RemoveAll(path string) error {
 	return removeTree(above, path[cut:], path)
 }
 
-// removeTree deletes name in the open directory above, with its content. path is for errors and for the check of the
-// name.
+// removeTree deletes name in the open directory above, with its content. path is for errors and the check of names.
 func removeTree(above *os.Root, name, path string) error {
 	if err := CheckPath(path); err != nil {
 		return err // Windows and os.Root would interpret such a name differently

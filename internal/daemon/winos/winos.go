@@ -141,8 +141,8 @@ type FileInfo struct {
 // fs.ErrNotExist, ErrInUse, ErrInvalidName, ErrNoSpace or ErrDenied.
 type Files interface {
 	Open(path string) (io.ReadCloser, error)
-	// Create creates a file. If the file exists, Create truncates or replaces it, see MakesNew. Close flushes the file
-	// to disk, and returns errors of earlier writes.
+	// Create creates, truncates or replaces a file: see MakesNew. Close flushes the file to disk, and returns errors of
+	// earlier writes.
 	Create(path string, access Access) (io.WriteCloser, error)
 	// Rename renames a file, and replaces an existing file at the new path. If the existing file is the exe of a
 	// running process, Rename returns ErrInUse. The renamed file itself may be a running exe.

@@ -38,8 +38,8 @@ const (
 
 func (q question) grant() grant { return grant{q.at, q.pull.credential(q.at)} }
 
-// remembered returns the Authorization header to try first: the credential's registry token, or else the header that
-// the source accepted before, or else an empty string.
+// remembered returns the Authorization header to try first: the credential's registry token, the header that the source
+// accepted before, or an empty string.
 func (q question) remembered() string {
 	g := q.grant()
 	if token := g.credential.RegistryToken; token != "" {
@@ -49,8 +49,7 @@ func (q question) remembered() string {
 	return header
 }
 
-// prove returns the Authorization header that the answer refused requires. Without a suitable credential, it returns a
-// fault.
+// prove returns the Authorization header that the answer refused requires, or a fault without a suitable credential.
 func (q question) prove(ctx context.Context, refused *http.Response) (string, error) {
 	s, g := q.pull.state, q.grant()
 	c := g.credential

@@ -18,7 +18,7 @@ import (
 
 // podAccess is what a handle stands for: a repository, and a pod's own credential for it. containerd sends a pod's own
 // credentials (its imagePullSecrets, or credentials from a credential provider of the cloud) only if a registry asks
-// for them. So if a source denies an image, the resolver acts as a registry with a token server, and its tokens are the
+// for them. So if a source denies an image, the resolver acts as a registry with a token server, whose tokens are
 // handles:
 //
 //	containerd ─► manifest, with the node's token          ◄─ 401, Bearer realm="http://…/token"
