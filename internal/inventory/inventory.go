@@ -68,7 +68,7 @@ var (
 
 // Parse parses the ConfigMap windows-instances. A key is an address. A value is "username=<name>", optionally followed
 // by more settings on separate lines or after commas (port=2222, hostKey=ssh-ed25519 AAAA…). White space around
-// settings is ignored. An invalid entry is rejected with a reason, and doesn't affect the others. Both results are
+// settings is ignored. An invalid entry is rejected with a reason, and doesn't affect the others. The results are
 // sorted by key.
 func Parse(list *corev1.ConfigMap) (entries []Entry, rejected []Rejected) {
 	values := Values(list)

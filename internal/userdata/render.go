@@ -24,8 +24,7 @@ type Input struct {
 	HostKey []byte
 }
 
-// MaxSize is the maximum size of user data in bytes, before base64 encoding. EC2 has the lowest limit of all supported
-// clouds.
+// MaxSize is the maximum size of user data in bytes, before base64 encoding. EC2 has the lowest limit of all clouds.
 const MaxSize = 16 << 10
 
 // CarriesHostKey reports whether all machines of a platform run the script, so that they have the shared host key. On

@@ -141,8 +141,7 @@ func (r *Reconciler) all(ctx context.Context, _ client.Object) []reconcile.Reque
 	return requests
 }
 
-// limit applies the setting maxConcurrentJoins. If there are no settings, the default applies. limit returns all
-// instances, because other settings may concern each of them.
+// limit applies maxConcurrentJoins or its default. It returns all instances, because other settings may concern them.
 func (r *Reconciler) limit(ctx context.Context, object client.Object) []reconcile.Request {
 	config, err := r.config(ctx)
 	if err != nil {

@@ -253,9 +253,8 @@ func (d *Disrupt) leaveStep(view *View, step v1alpha1.Step) {
 	d.toStep(view, step)
 }
 
-// granted records the start of the disruption when the node gets its slot. One write saves the slot and the start. If a
-// reboot lost its slot during a pause, its step begins again, because the daemon may not have received the earlier
-// approval.
+// granted records the start of the disruption in the same write as the slot. If a reboot lost its slot during a pause,
+// its step begins again, because the daemon may not have received the earlier approval.
 func (d *Disrupt) granted(ctx context.Context, view *View) {
 	status, now := &view.Instance.Status, journey.Seconds(d.Now())
 	activity := status.Activity
@@ -275,8 +274,7 @@ func (d *Disrupt) granted(ctx context.Context, view *View) {
 	}
 }
 
-// slotRetry is the time until the next check of a node that waits for its slot. Normally, an event ends the wait
-// earlier.
+// slotRetry is how often a node that waits for its slot is checked. Usually, an event ends the wait earlier.
 const slotRetry = time.Minute
 
 // takeSlot requests a slot in the rollout budget. If it is too early for the next try, or if a host that must be joined

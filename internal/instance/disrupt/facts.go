@@ -14,8 +14,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// stageRetry is the time until the next check of a daemon that fetches its payload. Normally, a report of the daemon
-// starts the next reconcile earlier.
+// stageRetry is how often a daemon that fetches its payload is checked. Usually, its report ends the wait earlier.
 const stageRetry = time.Minute
 
 // isDownUnreported reports whether a node has not been Ready since before the operator requested the revision, and the

@@ -123,8 +123,7 @@ func HasPrevious(status *v1alpha1.WindowsInstanceStatus) bool {
 	return status.HeldRevision != "" && status.HeldRevision != status.Activity.Revision
 }
 
-// ApplyStatus returns the daemon's report as the end of a message, or "". The report says why the node isn't at the
-// desired revision, or which other problem it has.
+// ApplyStatus returns the daemon's report on the desired revision, or on another problem, as the end of a message.
 func ApplyStatus(node *corev1.Node) string {
 	if status := node.Annotations[contract.ApplyStatusAnnotation]; status != "" {
 		return fmt.Sprintf(": %.300s", status)

@@ -136,9 +136,8 @@ func (r *Revisions) Compare(ctx context.Context, from string, to blueprint.Desir
 	return update
 }
 
-// compare compares the manifest of an earlier revision, which it reads, with the manifest of the desired revision.
-// known is false if it can't read the earlier manifest. forGood is false if this manifest does not match the name of
-// its revision, because the publisher will correct the manifest.
+// compare compares the manifest of an earlier revision with the desired one. known is false if it can't read the
+// earlier manifest. forGood is false if this manifest doesn't match its revision's name, because it will be corrected.
 func (r *Revisions) compare(ctx context.Context, from string, to blueprint.Desired) (c change, known, forGood bool) {
 	published := &corev1.ConfigMap{}
 	if err := r.options.Client.Get(ctx, types.NamespacedName{Namespace: r.options.Namespace,
