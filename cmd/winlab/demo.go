@@ -81,7 +81,7 @@ const machineSet = "windows"
 // latency is the delay of the simulated network in each direction.
 const latency = 2 * time.Millisecond
 
-// lively returns the durations of operations on hosts. They look real, but are shorter than on a real host.
+// lively returns realistic durations of operations on hosts. They are shorter than on a real host.
 func lively() sim.Costs {
 	return sim.Costs{ProcessStart: 200 * time.Millisecond, PowerShellStart: time.Second}
 }

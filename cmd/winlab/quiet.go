@@ -14,7 +14,8 @@ import (
 // quietFigures are the figures of a period without changes.
 type quietFigures struct {
 	Seconds float64 `json:"seconds"`
-	// OperatorWrites counts the operator's writes, except of the leader's lease. OperatorLeaseWrites counts the latter.
+	// OperatorWrites counts the operator's writes, without the leader's lease. OperatorLeaseWrites counts writes of
+	// this lease.
 	OperatorWrites      int `json:"operatorWrites"`
 	OperatorLeaseWrites int `json:"operatorLeaseWrites"`
 	// DaemonRequests counts all requests of all daemons. The restart of a watch that ended counts as one request.

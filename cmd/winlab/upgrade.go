@@ -24,7 +24,7 @@ type upgrade struct {
 	// operator is the program of the next operator. If it is empty, only the payload changes.
 	operator string
 	// from is the directory of the current payload, by default the scene's payload. The next payload is created in the
-	// directory to, by default the scene's directory.
+	// directory `to`, by default the scene's directory.
 	from, to string
 	// changed lists the parts of the payload that change: it maps the name of a part to its new version.
 	changed map[string]string

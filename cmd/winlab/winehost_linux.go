@@ -71,7 +71,7 @@ type wineReport struct {
 	Binaries []wine.Part `json:"binaries"`
 	// Played lists other parts of Windows that were replaced.
 	Played []string `json:"played"`
-	// Boots counts the boots of all hosts. FailedBoots counts the boots that failed, and were repeated.
+	// Boots counts the boots of all hosts. FailedBoots counts failed boots, which were repeated.
 	Boots       int `json:"boots"`
 	FailedBoots int `json:"failedBoots"`
 }

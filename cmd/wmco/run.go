@@ -122,7 +122,7 @@ func run(ctx context.Context, o options) error {
 	return mgr.Start(ctx)
 }
 
-// installRest applies the objects that OLM can't install. It returns when all are applied, for the other parts.
+// installRest applies all objects that OLM can't install, before other parts of the operator need them.
 func installRest(ctx context.Context, restConfig *rest.Config, namespace string) (*olm.Installer, error) {
 	c, err := client.New(restConfig, client.Options{})
 	if err != nil {

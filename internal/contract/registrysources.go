@@ -4,7 +4,7 @@ package contract
 // check. Each entry is host[:port][/namespace…[/repository]] or *.domain, in lower case where case doesn't matter,
 // and includes everything below it.
 type RegistrySources struct {
-	// Blocked are never contacted, as sources or as mirrors. Images with names below them are not pulled.
+	// Blocked registries are never contacted, as sources or as mirrors. Images with names below them are not pulled.
 	Blocked []string `json:"blocked,omitempty"`
 	// Restricted means that nodes pull only images whose names are below an entry of Allowed. Mirrors may be
 	// anywhere.

@@ -11,7 +11,7 @@ func UploadedName(digest string) string {
 	return "wicd-" + digest[:min(uploadedDigits, len(digest))] + ".exe"
 }
 
-// IsCallID reports whether a text can be the ID of a call. It becomes part of a file name and an unquoted argument.
+// IsCallID reports whether a text can be the ID of a call. The ID becomes part of a file name and an unquoted argument.
 func IsCallID(text string) bool {
 	return text != "" && len(text) <= 64 &&
 		strings.Trim(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-") == ""

@@ -174,7 +174,7 @@ func (r *reader) findHost(ctx context.Context, s *diagnosis.Snapshot, kind, name
 	return found, nil
 }
 
-// findPod returns nil if the pod does not exist. The caller can ignore the error unread if the name belongs to a host.
+// findPod returns nil if the pod does not exist. The caller can ignore the error `unread` if a host has the name.
 func (r *reader) findPod(ctx context.Context, name string) (pod *corev1.Pod, unread error) {
 	pod = &corev1.Pod{}
 	if unread = r.Get(ctx, client.ObjectKey{Namespace: r.namespace, Name: name}, pod); unread != nil {

@@ -58,7 +58,7 @@ func (p *pod) path(field string) string {
 // report is the function that a rule calls for each finding. field is a path below the pod's spec.
 type report func(severity Severity, field, message, fix string)
 
-// rule is one row of the table of rules. It applies to a pod if the function when returns true for the pod.
+// rule is one row of the table of rules. It applies to a pod if the function `when` returns true for the pod.
 type rule struct {
 	name  string
 	when  func(*pod) bool

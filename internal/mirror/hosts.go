@@ -16,7 +16,7 @@ func Authorization(token string) string {
 
 // hostsFile is the template of a file that sends containerd only to the resolver. So if the resolver is down,
 // containerd pulls nothing, and breaks no rule. A short timeout is enough, because a loopback address accepts a
-// connection at once or not at all. Windows would wait two seconds for a closed port.
+// connection at once or not at all. By default, Windows waits two seconds for a closed port.
 const hostsFile = `# Written by windows-instance-config-daemon from the cluster's mirror rules. Changes are undone.
 server = '%s'
 capabilities = ['pull', 'resolve']

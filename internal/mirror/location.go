@@ -89,8 +89,8 @@ func (l Location) contains(other Location) bool {
 	return ok && l.Host == other.Host
 }
 
-// At returns a repository at a host, in any spelling that works in an address, without checks. If repository is empty,
-// At returns the registry. For a repository of Docker Hub without a slash, At adds library/.
+// At returns the location of a repository at a host. It accepts any spelling of the host, and checks nothing. If
+// repository is empty, At returns the registry. For a repository of Docker Hub without a slash, At adds library/.
 func At(host, repository string) Location {
 	l := Location{Host: canonical(host), Path: repository}
 	if l.Host == dockerHub && repository != "" && !strings.Contains(repository, "/") {

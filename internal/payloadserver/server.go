@@ -62,7 +62,7 @@ type Blobs interface {
 // Options configure a payload server. Blobs, Clients, Known and at least one name or address are required.
 type Options struct {
 	Blobs Blobs
-	// Daemons connect to the server at these names and addresses. They are in the server's certificate.
+	// Names and Addresses are where daemons connect to the server. They are in the server's certificate.
 	Names     []string
 	Addresses []net.IP
 	// Clients returns the CAs that sign the certificates of daemons, or false while they are unknown. The server calls

@@ -43,7 +43,7 @@ type Observer struct {
 	first, last time.Time
 }
 
-// Observed is the state of one node. All times are when the observer received the change.
+// Observed is the state of one node. Its times are when the observer received the changes.
 type Observed struct {
 	Node string
 	// Version is the version that the daemon reports. Desired is the version that the operator requests.

@@ -133,7 +133,7 @@ func (m *Machine) reboot() {
 	}
 }
 
-// pause waits for the time d. It returns false if the machine is closed before.
+// pause waits for the time d. It returns false if the machine is closed earlier.
 func (m *Machine) pause(d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

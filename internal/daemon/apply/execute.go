@@ -192,8 +192,8 @@ func forgetStarts(file *state.File, services []string) {
 	}
 }
 
-// rememberStarts restores recorded starts that declare deleted, if the pass ended before the change. It restores a
-// service's start if the service still has the same process and none of its files was replaced.
+// rememberStarts restores the recorded starts that the function declare deleted, if the pass ended before the change.
+// It restores a service's start if the service still has the same process and none of its files was replaced.
 func (r *run) rememberStarts(ctx context.Context, starts map[string]state.Start) {
 	var replaced []string
 	for _, s := range r.report.Steps {

@@ -85,8 +85,8 @@ func (s *service) obtain(ctx context.Context, renewer *apiclient.Renewer) error 
 	return renewer.Obtain(ctx, certificateLifetime)
 }
 
-// identify sets the record's UID to the digest of the host's key. It returns the address that leads the operator to the
-// host's Machine. Without a Machine, identify does nothing, because the join command contains the UID of the
+// identify sets the record's UID to the digest of the host's key. It returns the addresses that the operator uses to
+// find the host's Machine. Without a Machine, identify does nothing, because the join command contains the UID of the
 // WindowsInstance.
 func (s *service) identify(ctx context.Context) (addresses []net.IP, err error) {
 	if !s.record.ByKey {

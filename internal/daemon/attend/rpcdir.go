@@ -15,7 +15,7 @@ import (
 
 // Files in the RPC directory, in addition to the files of calls.
 const (
-	// LogFile is the service's log. The directory of the other logs may not exist yet.
+	// LogFile is the service's log. It is here because the directory of the other logs may not exist yet.
 	LogFile = "attend.log"
 
 	certificateFile = "attend.pem"

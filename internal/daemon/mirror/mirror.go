@@ -180,7 +180,7 @@ func roots(ctx context.Context, trust []string) *x509.CertPool {
 	return pool
 }
 
-// proxy returns the proxy settings of the node's programs. The daemon's own environment may be outdated.
+// proxy returns the proxy settings in the node's environment, because the daemon's own environment may be outdated.
 func proxy(environment map[string]string) func(*http.Request) (*url.URL, error) {
 	choose := (&httpproxy.Config{HTTPProxy: environment["HTTP_PROXY"], HTTPSProxy: environment["HTTPS_PROXY"],
 		NoProxy: environment["NO_PROXY"]}).ProxyFunc()

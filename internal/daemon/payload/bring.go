@@ -52,7 +52,7 @@ func (s *Stager) stage(ctx context.Context, revision string) error {
 }
 
 // progressPace is the time between progress reports of a long fetch. It must be much shorter than the operator's
-// --daemon-timeout: the operator treats a daemon that is silent for longer as dead.
+// --daemon-timeout. If a daemon is silent for longer, the operator treats it as dead.
 const progressPace = time.Minute
 
 // progress reports on the Node how many blobs of the revision that is being staged are missing.

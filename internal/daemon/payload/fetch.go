@@ -48,7 +48,7 @@ type Fetcher struct {
 	Clock   clock.Clock
 }
 
-// Bring fetches the wanted blobs that store lacks. It fails if the disk has no space for these and copies of all.
+// Bring fetches the wanted blobs that store lacks. The disk must also have space for a copy of each wanted blob.
 func Bring(ctx context.Context, system winos.System, source Source, store *Store, want []contract.Blob) error {
 	f := Fetcher{Source: source, Store: store, System: system, Clock: clock.RealClock{}}
 	for _, b := range want {
@@ -107,8 +107,8 @@ func (f *Fetcher) room(ctx context.Context, missing []contract.Blob) error {
 }
 
 // fill writes the first of `blobs` to w. It gives up after `barren` attempts in a row that receive nothing. If *body
-// isn't nil, its next byte is the first byte of this blob. If fill succeeds, its next byte is the first byte after this
-// blob.
+// isn't nil, its next byte is the first byte of this blob. If fill succeeds, the next byte of *body is the first byte
+// after this blob.
 func (f *Fetcher) fill(ctx context.Context, blobs []contract.Blob, body *io.ReadCloser, w *counted) error {
 	var pause time.Duration
 	for tries := 0; *w.n < blobs[0].Size; {

@@ -32,8 +32,8 @@ type Server struct {
 
 var _ Source = (*Server)(nil)
 
-// Open requests the blobs from each address in turn until a server responds. Without a response, it returns the error
-// of a busy server, or the last error.
+// Open requests the blobs from each address in turn until a server sends them. If no server does, Open returns the
+// error of a busy server, or else the last error.
 func (d *Server) Open(ctx context.Context, digests []string, offset int64) (io.ReadCloser, error) {
 	err := errors.New("no payload server is known")
 	var busy *Busy

@@ -355,7 +355,8 @@ func (p *planner) stops(usable []Service) map[string]bool {
 }
 
 // stale reports whether a service's process started before its current inputs existed. A file that must be written
-// makes it stale even if the state file records the same inputs, because the process may have read the wrong content.
+// makes the process stale even if the state file records the same inputs, because the process may have read the wrong
+// content.
 func (p *planner) stale(s Service, current winos.Service) bool {
 	start := p.was.Services[s.Name]
 	if p.pointed[s.Name] || start.Inputs != s.Inputs || (current.PID != 0 && current.PID == start.NotPID) {

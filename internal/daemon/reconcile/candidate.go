@@ -34,7 +34,7 @@ type revisions struct {
 	intervals Intervals
 	// latest watches the Secret with the most recently published revision.
 	latest latest
-	// last is the last candidate. It is nil if the host has the revision that the Node's annotation names.
+	// last is the candidate that was read last, or nil if the host has the revision that the Node's annotation names.
 	last *state.Revision
 	// serverCA manages the CA that the daemon uses to verify the API server.
 	serverCA serverCA

@@ -35,11 +35,11 @@ type token struct {
 	// or why its token expires soon. Otherwise problem is nil.
 	count   atomic.Int64
 	problem atomic.Pointer[contract.Problem]
-	// The last token is bound to the Node with the UID uid. By the host's clock, the token is renewed at renewAt and
-	// counts as about to expire at lateAt.
+	// uid is the UID of the Node that the last token is bound to. By the host's clock, the token is renewed at renewAt
+	// and counts as about to expire at lateAt.
 	uid             types.UID
 	renewAt, lateAt time.Time
-	// failedFor is the UID of the Node whose last attempt got no token. The next attempt is due at retryAt.
+	// If the last attempt got no token, failedFor is the UID of its Node, and the next attempt is due at retryAt.
 	failedFor types.UID
 	retryAt   time.Time
 	pause     time.Duration

@@ -129,8 +129,8 @@ func Conflict(files winos.Files, shared ...string) (*contract.Problem, error) {
 	return UntrustedOwner(files, shared...)
 }
 
-// UntrustedOwner returns a problem if a user without administrator rights owns our directories outside of C:\k, or
-// directories above them. Such a user could replace a directory that SYSTEM's programs write to. UntrustedOwner also
+// UntrustedOwner returns a problem if a user without administrator rights owns one of our directories outside of C:\k,
+// or a directory above it. Such a user could replace a directory that SYSTEM's programs write to. UntrustedOwner also
 // checks the directories in shared and the files in them: programs of SYSTEM execute these files, and Windows lets
 // users create files even in directories that belong to others. Directories may be missing.
 func UntrustedOwner(files winos.Files, shared ...string) (*contract.Problem, error) {

@@ -251,7 +251,7 @@ func (s *State) Fail(revision string, why *contract.Problem, first, limit time.D
 	}
 }
 
-// HeldInstead returns a failed revision's problem, with the names of this revision and of the one that the host keeps.
+// HeldInstead returns the problem `why` with the names of the failed revision and the revision that the host keeps.
 func (s *State) HeldInstead(of string, why *contract.Problem) *contract.Problem {
 	return contract.NewProblem(why.Reason, "%s%s; the host is held at %s", contract.AboutRevision(of), why.Detail,
 		s.Revision.Name)

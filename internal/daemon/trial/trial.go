@@ -21,7 +21,7 @@ type Facts struct {
 	IsLate  bool
 
 	// HasHeld reports that the host's revision is verified: the host has been completely in its state at least once.
-	// HasPrevious reports that another revision was verified before. Otherwise, the host can't roll back.
+	// HasPrevious reports that another revision was verified before. Without it, the host can't roll back.
 	HasHeld, HasPrevious bool
 
 	// IsReplaced reports that another program of the daemon was installed over this program. NeedsReplacing reports
@@ -63,7 +63,7 @@ const (
 	Serve    Action = "begin to reconcile"
 )
 
-// MaxStarts limits the starts of a program on trial. At this start, it restores the previous program instead.
+// MaxStarts limits the starts of a program on trial: the start with this number restores the previous program.
 const MaxStarts = 3
 
 // Row is one row of the table.

@@ -243,7 +243,8 @@ func systemPath(path string) (*uint16, error) {
 // length to 260 nor normalises the path.
 func verbatim(path string) string { return `\\?\` + path }
 
-// securityOf returns the security attributes for a new file or directory. If sddl is empty, it returns nil: inherit.
+// securityOf returns the security attributes for a new file or directory. If sddl is empty, it returns nil, and the
+// rights are inherited.
 func securityOf(sddl string) (*windows.SecurityAttributes, error) {
 	if sddl == "" {
 		return nil, nil

@@ -119,7 +119,7 @@ func readBoot(facts *Facts) error {
 	return nil
 }
 
-// makeVolatile opens a registry key, or creates it until the next boot if it doesn't exist.
+// makeVolatile opens a registry key. If the key is missing, makeVolatile creates it, and the next boot deletes it.
 func makeVolatile(path string) (registry.Key, error) {
 	create, err := function("advapi32.dll", "RegCreateKeyExW")
 	if err != nil {
@@ -274,7 +274,8 @@ func keyExists(path string) (bool, error) {
 	return true, nil
 }
 
-// absent converts the error for a missing registry key or value to ErrNotFound, instead of fs.ErrNotExist like fail.
+// absent converts the error for a missing registry key or value to ErrNotFound. fail would convert it to
+// fs.ErrNotExist.
 func absent(err error, what string) error {
 	if errors.Is(err, registry.ErrNotExist) {
 		return fmt.Errorf("reading the registry: %s: %w", what, ErrNotFound)

@@ -228,8 +228,9 @@ func (l limited) stop(ctx context.Context, name string) error {
 	return err
 }
 
-// killHung kills the processes of a service and its dependants if their state is StartPending or StopPending. It also
-// kills the process of the service that stopErr names if stopErr is an UnansweredError: its state is still Running.
+// killHung kills the processes of a service and its dependants if their state is StartPending or StopPending. If
+// stopErr is an UnansweredError, killHung also kills the process of the service that stopErr names, although this
+// service is Running.
 func (l limited) killHung(ctx context.Context, name string, stopErr error) (killed bool, err error) {
 	var silent UnansweredError
 	errors.As(stopErr, &silent)

@@ -2,7 +2,8 @@ package winos
 
 import "strings"
 
-// isServer evaluates the registry's ProductType: ServerNT is a server, LanmanNT a domain controller, WinNT a client.
+// isServer reports whether a ProductType is a server: ServerNT, or LanmanNT (domain controller), but not WinNT
+// (client).
 func isServer(productType string) bool {
 	return strings.EqualFold(productType, "ServerNT") || strings.EqualFold(productType, "LanmanNT")
 }

@@ -390,8 +390,9 @@ func RemoveClosed(files Files, path string) error {
 }
 
 // UntilClosed calls attempt, which opens, starts, renames or deletes files, and retries it while another program has a
-// file open: virus scanners open any file for a moment, and Windows returns a sharing violation or "access denied".
-// After about a second, or when stop is closed, it returns attempt's last error, such as ErrInUse or ErrDenied.
+// file open. Virus scanners open any file for a moment, and Windows then returns a sharing violation or "access
+// denied". After about a second, or when stop is closed, it returns attempt's last error, such as ErrInUse or
+// ErrDenied.
 func UntilClosed(stop <-chan struct{}, attempt func() error) error {
 	err := attempt()
 	isOpen := func() bool { return errors.Is(err, ErrInUse) || errors.Is(err, ErrDenied) }

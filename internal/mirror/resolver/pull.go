@@ -150,8 +150,8 @@ var (
 	errUnread = errors.New("the client accepts no more bytes")
 )
 
-// end reports the skipped sources and logs the result. Without a source, it sends the error to the client. If an answer
-// has begun but isn't complete, it breaks the connection.
+// end reports the skipped sources and logs the result. If no source was found, it sends the error to the client. If an
+// answer has begun but isn't complete, it breaks the connection.
 func (p *pull) end(w http.ResponseWriter, request *http.Request, err error) {
 	ctx := request.Context()
 	log := logr.FromContextOrDiscard(ctx).WithName("resolver").WithValues("image", p.target.name())

@@ -170,7 +170,8 @@ type manifestFields struct {
 	Manifests []json.RawMessage `json:"manifests"`
 }
 
-// declared returns the media type that a manifest declares, or that follows from its fields, or "" without a manifest.
+// declared returns the media type that a manifest declares, or that follows from its fields. It returns "" if content
+// is no manifest.
 func declared(content []byte) string {
 	var fields manifestFields
 	if json.Unmarshal(content, &fields) != nil {
