@@ -33,7 +33,7 @@ func (s *service) options(token string) apiclient.Options {
 		UserAgent: contract.ServiceAttend + "/" + s.Version}
 }
 
-// enrol exchanges the token for a certificate, and deletes the token. It retries until it succeeds or ctx ends. If the
+// enrol gets a certificate with the token, and deletes the token. It retries until it succeeds or ctx ends. If the
 // host can't get a certificate at all, enrol returns the reason in `why`.
 func (s *service) enrol(ctx context.Context) (why string, err error) {
 	var refusal since

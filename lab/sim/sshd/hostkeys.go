@@ -84,8 +84,8 @@ func proof(session, key []byte) []byte {
 	return appendString(appendString(appendString(nil, []byte(requestProve)), session), key)
 }
 
-// sign signs data in the same way as OpenSSH. RSA keys use SHA-2, because the client requested this in the key
-// exchange.
+// sign signs data in the same way as OpenSSH. RSA keys use SHA-2, because the client requested this at the
+// start of the connection.
 func sign(settings *snapshot, key ssh.Signer, data []byte) (*ssh.Signature, error) {
 	if settings.Faults.HostKeys == HostKeysForged {
 		other, err := NewHostKey()
