@@ -86,8 +86,8 @@ func (b binaries) missing(paths ...string) (names []string) {
 	return names
 }
 
-// without returns true if the payload lacks a program that a feature needs. Then the returned part reports that the
-// feature is off, and why.
+// without returns true if the payload lacks a program that a feature needs. The returned part then reports why the
+// feature is off.
 func (b binaries) without(feature payload.Feature, paths ...string) (part, bool) {
 	missing := b.missing(paths...)
 	if len(missing) == 0 {

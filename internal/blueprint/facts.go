@@ -50,8 +50,7 @@ type Network struct {
 	// Servers are the known addresses of API servers, of ingress and of their load balancers. If the API server's URL
 	// contains an address, Servers may lack this address.
 	Servers []netip.Addr
-	// HybridOverlay reports whether the network plugin has a hybrid overlay. VXLANPort is the overlay's port, or 0 for
-	// the default port.
+	// HybridOverlay: the network plugin has a hybrid overlay. VXLANPort is the overlay's port, or 0 for the default.
 	HybridOverlay bool
 	VXLANPort     uint16
 	// Flannel is flannel's configuration if NetworkType is NetworkFlannel.
@@ -231,8 +230,7 @@ func (f Facts) ReservedNames() []string {
 	return []string{name}
 }
 
-// Reserved returns the addresses that no host may have: addresses of the API server, of ingress, of pods and of
-// Services.
+// Reserved returns the addresses that no host may have: of the API server, of ingress, of pods and of Services.
 func (f Facts) Reserved() []netip.Prefix {
 	servers := slices.Clone(f.Servers)
 	if server, err := url.Parse(f.APIServer); err == nil {

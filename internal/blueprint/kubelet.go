@@ -105,8 +105,7 @@ func kubeletConfig(in Input, bin binaries) (string, error) {
 		RegisterWithTaints: []corev1.Taint{{Key: contract.TaintKey, Value: contract.TaintValue,
 			Effect: corev1.TaintEffectNoSchedule}},
 		ResolverConfig: new(""),
-		// kubelet runs the programs in this directory. The default directory is outside of C:\k, and any
-		// user may create it.
+		// kubelet runs the programs in this directory. The default is outside of C:\k, and any user may create it.
 		VolumePluginDir: contract.DirVolumePlugins,
 	}
 	return compactJSON(config, func(value any) bool { return value == "0s" || value == "0" || value == 0.0 })

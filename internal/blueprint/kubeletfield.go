@@ -17,9 +17,8 @@ const (
 	fieldMay    = ""
 )
 
-// kubeletFields maps each field of a KubeletConfiguration to the reason why a user may not set it. If users may set the
-// field, the reason is empty. A test ensures that no field is forgotten, so a new version of kubelet needs a
-// decision.
+// kubeletFields maps each field of a KubeletConfiguration to the reason why users may not set it, or to "" if they may.
+// A test ensures that no field is forgotten, so a new version of kubelet needs a decision.
 func kubeletFields() map[string]string {
 	all := map[string]string{}
 	for why, names := range map[string]string{

@@ -28,8 +28,7 @@ const (
 	defaultLogFiles = 5
 )
 
-// Logging configures log rotation. A zero value disables the feature: no rotation, no deletion of old files,
-// no forced flush.
+// Logging configures log rotation. Zero disables a feature: no rotation, no deletion of old files, no forced flush.
 type Logging struct {
 	// FileSize is the maximum size of a log in bytes. A larger log is rotated. FileAge is the maximum age of rotated
 	// logs, and Files is their maximum number.

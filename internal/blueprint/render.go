@@ -23,8 +23,7 @@ type Input struct {
 	OperatorVersion string
 	// Salt is the salt of the confidential part: contract.SaltSize random bytes that are the same in all revisions.
 	Salt []byte
-	// Previous is the last published state, or the zero value. If a fact exists but is invalid, nodes keep the value in
-	// Previous.
+	// Previous is the last published state, if any. If a fact exists but is invalid, nodes keep the value in Previous.
 	Previous Desired
 	// AcceptedKubelet is the last accepted fragment of kubelet's configuration, or nil. It applies while the
 	// fragment in Spec is refused.
@@ -43,8 +42,8 @@ type Desired struct {
 	Manifest contract.Manifest
 	// Confidential is the secret part of the manifest.
 	Confidential contract.Confidential
-	// Content contains the manifest and the confidential part in the format that nodes read. Only Render sets it. The
-	// golden files omit it.
+	// Content contains the manifest and the confidential part as nodes read them. Only Render sets it. Golden files
+	// omit it.
 	Content contract.Latest `json:"-"`
 	// KubeletVersion is the version that nodes will report.
 	KubeletVersion string

@@ -11,10 +11,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// KindStays reports whether a missing object's CRD, named crd, still is the CRD that existed at the time created, when
-// the object was created. If so, a user deleted the object. If not, the object vanished with its CRD, which is missing,
-// being deleted, or newer. live must not read from a cache. If the operator may not read the CRD, the error is a
-// *contract.Problem.
+// KindStays reports whether the CRD of a missing object is still the CRD from the time when the object was created. If
+// so, a user deleted the object. If not, the object vanished with its CRD, which is missing, being deleted, or newer.
+// live must not read from a cache. If the operator may not read the CRD, the error is a *contract.Problem.
 func KindStays(ctx context.Context, live client.Reader, crd string, created time.Time) (bool, error) {
 	object := &metav1.PartialObjectMetadata{}
 	object.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1",

@@ -26,8 +26,8 @@ import (
 
 // Discovery lists the groups and kinds of an API server.
 type Discovery interface {
-	// GroupsAndMaybeResources lists all groups, and the errors for group versions whose resources are unknown. Each
-	// call asks the server.
+	// GroupsAndMaybeResources lists all groups, and errors for group versions with unknown resources. Each call asks
+	// the server.
 	GroupsAndMaybeResources() (groups *metav1.APIGroupList,
 		resources map[schema.GroupVersion]*metav1.APIResourceList, failed map[schema.GroupVersion]error, err error)
 }
@@ -73,8 +73,7 @@ func IsOpenShift(ctx context.Context, server Discovery, objects client.Reader) (
 		return false, fmt.Errorf("listing the API groups of the cluster: %s is not among them; apply the operator's "+
 			"CRDs", v1alpha1.Group)
 	}
-	// If discovery of a group is stale, the operator can't watch the group's objects. This matters on OpenShift and on
-	// other clusters.
+	// If discovery of a group is stale, the operator can't watch the group's objects, on OpenShift or elsewhere.
 	if stale := staleOf(failed); len(stale) > 0 {
 		return false, fmt.Errorf("listing the API groups of the cluster: the API server doesn't know the resources "+
 			"of %s yet; wait until the API server has started, or read its log: "+

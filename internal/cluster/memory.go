@@ -169,8 +169,7 @@ func Settings(ctx context.Context, reader client.Reader, namespace string) (*v1a
 }
 
 // Remembered returns the WindowsMachineConfig that was last in force: its spec, its published revision and the accepted
-// configuration of kubelet. If there has never been a WindowsMachineConfig, the result has no name, and all its fields
-// are unset.
+// configuration of kubelet. If there has never been one, the result is empty.
 func Remembered(ctx context.Context, reader client.Reader, namespace string) (*v1alpha1.WindowsMachineConfig, error) {
 	config := &v1alpha1.WindowsMachineConfig{}
 	secret, err := memorySecret(ctx, reader, namespace)

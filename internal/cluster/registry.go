@@ -68,8 +68,7 @@ func (r *Reader) digestMirrors(ctx context.Context, facts *blueprint.Facts) erro
 		})
 }
 
-// contentSourcePolicies reads ImageContentSourcePolicies, the predecessors of ImageDigestMirrorSets. Linux nodes use
-// both kinds.
+// contentSourcePolicies reads ImageContentSourcePolicies, which preceded ImageDigestMirrorSets. Linux nodes use both.
 func (r *Reader) contentSourcePolicies(ctx context.Context, facts *blueprint.Facts) error {
 	return r.mirrors(ctx, facts, "ImageContentSourcePolicy", &operatorv1alpha1.ImageContentSourcePolicyList{},
 		func(o client.Object) (sets []mirror.Set) {

@@ -96,8 +96,7 @@ func cloudProvider(config ignition) (value string, err error) {
 	return value, nil
 }
 
-// legalProvider reports whether a name is allowed for the program of a credential provider, which kubelet runs from
-// C:\k.
+// legalProvider reports whether a credential provider's program, which kubelet runs from C:\k, may have this name.
 func legalProvider(name string) bool {
 	return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,62}(\.exe)?$`).MatchString(name)
 }

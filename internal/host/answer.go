@@ -72,8 +72,7 @@ func DecodeAnswer[T any](raw []byte) (contract.Answer[T], error) {
 	return answer, nil
 }
 
-// strict decodes one JSON value without unknown fields or trailing data. Its errors quote at most a short part of the
-// input.
+// strict decodes one JSON value without unknown fields or trailing data. Its errors quote little of the input.
 func strict(raw []byte, into any) error {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.DisallowUnknownFields()
@@ -101,8 +100,7 @@ func settleAll(problems []contract.Problem) {
 	}
 }
 
-// Printable returns a host's text in a form for a one-line error: without control characters and invalid UTF-8, and cut
-// to limit bytes.
+// Printable prepares a host's text for a one-line error: valid UTF-8, no control characters, at most limit bytes.
 func Printable(text string, limit int) string {
 	text = strings.Join(strings.FieldsFunc(strings.ToValidUTF8(text, "?"),
 		func(r rune) bool { return r < ' ' || r >= 0x7f && r < 0xa0 || r == 0x2028 || r == 0x2029 }), " ")

@@ -1,5 +1,4 @@
-// Package host defines the interface that the operator uses to reach a Windows machine, and the errors for a machine
-// that can't be reached.
+// Package host defines the operator's interface to Windows machines, and errors for unreachable machines.
 //
 // internal/instance uses this package. Package sshhost implements the interface over SSH and SFTP, and package callhost
 // without SSH. Package host never decides whether a machine should be changed.

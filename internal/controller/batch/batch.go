@@ -20,8 +20,7 @@ import (
 // notice this delay, but it saves the API server many requests.
 const gatherPeriod = time.Second
 
-// Signal wakes one controller. It contains at most one event, so events that the controller hasn't received yet are
-// merged.
+// Signal wakes one controller. It contains at most one event, so events that wait for the controller are merged.
 type Signal chan event.GenericEvent
 
 // NewSignal returns an empty Signal.
@@ -35,8 +34,7 @@ func (s Signal) Send(object client.Object) {
 	}
 }
 
-// News requests one reconcile for all events within gatherPeriod. For each event's object, look returns the objects to
-// reconcile.
+// News requests one reconcile for all events within gatherPeriod. look returns the objects to reconcile for an event.
 func News(look handler.MapFunc) handler.Funcs {
 	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 	later := func(ctx context.Context, object client.Object, q queue) {

@@ -28,8 +28,7 @@ const (
 	usedCount = 10000
 )
 
-// used remembers, for each bootstrap token, the key in DER that the token was used for, until the cache shows the
-// approval.
+// used remembers the key (DER) that each bootstrap token was used for, until the cache shows the approval.
 type used struct {
 	mu   sync.Mutex
 	keys *cache.LRUExpireCache
@@ -47,15 +46,13 @@ func (u *used) claim(id string, key []byte) bool {
 }
 
 // UsedTokens contains the bootstrap tokens that were used for a second key. The operator approves no more requests with
-// such a token, so a host whose kubelet still waits for a certificate needs a new token. UsedTokens is safe for
-// concurrent use.
+// them, so a host that still waits for a certificate needs a new token. UsedTokens is safe for concurrent use.
 type UsedTokens struct{ ids *cache.LRUExpireCache }
 
 // NewUsedTokens returns an empty UsedTokens.
 func NewUsedTokens() *UsedTokens { return &UsedTokens{cache.NewLRUExpireCache(usedCount)} }
 
-// Has reports whether the token with this id was used for a second key. UsedTokens forgets tokens after they have
-// expired.
+// Has reports whether the token with this id was used for a second key. UsedTokens forgets expired tokens.
 func (s *UsedTokens) Has(id string) bool {
 	_, found := s.ids.Get(id)
 	return found

@@ -11,13 +11,11 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// Indexes of the cache. With these indexes, a foreign request costs one lookup, no matter how many nodes and instances
-// there are.
+// Indexes of the cache. They let a foreign request cost one lookup, no matter how many nodes and instances there are.
 const (
 	// requestsAbout finds pending requests by the node and by each address that they ask for.
 	requestsAbout = "csr.about"
-	// instancesByClaim finds instances by their node name and by their HostID. instancesByAddress finds instances by
-	// their addresses.
+	// instancesByClaim finds instances by their node name and HostID, and instancesByAddress by their addresses.
 	instancesByClaim   = "csr.claim"
 	instancesByAddress = "csr.address"
 	// requestsByCredential finds approved first requests of kubelets by the id of their bootstrap token.

@@ -22,8 +22,7 @@ type memory struct {
 	uid     types.UID
 	key     types.NamespacedName
 	session journey.Session
-	// version is the newest resource version of the instance that the operator read or wrote. versionAt is when this
-	// happened.
+	// version is the newest resource version of the instance that the operator read or wrote. versionAt is when.
 	version   string
 	versionAt time.Time
 	// isBehind reports that the API server refused a write because the instance has a newer version.
@@ -41,8 +40,7 @@ type memory struct {
 	keyRequest string
 	// interrupt ends the work at the host. It is nil if there is no such work. Reconciler.mu guards it.
 	interrupt context.CancelCauseFunc
-	// failedIn is the phase of the last failed attempt. The status shows the reason of the failure until a new attempt
-	// completes this phase.
+	// failedIn is the phase of the last failed attempt. The status shows why until a new attempt completes this phase.
 	failedIn v1alpha1.Phase
 	// isHurried reports that a user has ended the pause that follows the last failed attempt.
 	isHurried bool
@@ -130,8 +128,8 @@ func (r *Reconciler) end(one *memory) {
 // errLeaving is the reason for cancelling the work at a host if its instance is deleted.
 var errLeaving = errors.New("the removal of the instance was requested")
 
-// interruptible returns a context for work at the host. The context is cancelled if the instance is deleted. Call ended
-// when the work is done.
+// interruptible returns a context for work at the host. It is cancelled if the instance is deleted. Call ended when the
+// work is done.
 func (r *Reconciler) interruptible(ctx context.Context, one *memory) (work context.Context, ended func()) {
 	work, cancel := context.WithCancelCause(ctx)
 	r.mu.Lock()

@@ -22,8 +22,7 @@ type record struct {
 	saved *v1alpha1.WindowsInstance
 }
 
-// save writes the status if it differs from the stored one. It fails if someone else has written the instance since the
-// operator read it.
+// save writes the status if it differs from the stored one. It fails if the instance was changed since it was read.
 func (r *record) save(ctx context.Context) error {
 	fit(&r.instance.Status)
 	if equality.Semantic.DeepEqual(r.saved.Status, r.instance.Status) {

@@ -183,8 +183,7 @@ func reports(namespace string) predicate.Predicate {
 	}))
 }
 
-// keyNews selects changes of an instance that require a try of the key on the host, or that show the first certificate
-// of a Machine's host.
+// keyNews selects changes that require a try of the key, or that show the first certificate of a Machine's host.
 func keyNews() predicate.Predicate {
 	return watch.Changed(func(i *v1alpha1.WindowsInstance) []string {
 		return []string{i.Annotations[contract.TryKeyAnnotation], policy.HostID(i)}

@@ -117,8 +117,7 @@ func (r reporter) serves(revision string) {
 		"node "+r.instance.Status.NodeName+" is Ready at revision "+revision)
 }
 
-// force returns a text that explains how to force a removal, to be added to a message. It returns "" unless a removal
-// failed.
+// force returns the end of a message that explains how to force a removal, or "" unless a removal failed.
 func (r reporter) force(reason contract.Reason, failed bool) string {
 	if !failed || r.instance.Status.Phase != v1alpha1.PhaseRemoving || reason == contract.ReasonCleanupFailed {
 		return ""

@@ -16,9 +16,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/inventory"
 )
 
-// maxReplacements is how many Machines of a set may be replaced, at most, before a newer Machine of the set accepts the
-// key. If the hosts' template contains another key, as on platforms without user data, more replacements would not
-// help.
+// maxReplacements is how many Machines of a set may be replaced before a newer Machine accepts the key. If the hosts'
+// template contains another key, as on platforms without user data, more replacements would not help.
 const maxReplacements = 3
 
 // attempts contains the Machines that were replaced because of the current key, by set. The operator stores them in a
@@ -35,8 +34,8 @@ type attempts struct {
 type attempt struct {
 	Hash     string      `json:"publicKeyHash"`
 	Machines []types.UID `json:"machines"`
-	// Newest is when the newest of these Machines was created. Like every date of a Machine, it comes from the API
-	// server.
+	// Newest is when the newest of these Machines was created, according to the API server, like every date of a
+	// Machine.
 	Newest metav1.Time `json:"newest"`
 }
 
@@ -68,8 +67,7 @@ func (a *attempts) of(set types.UID) attempt {
 }
 
 // isIneffective reports whether maxReplacements Machines of a set were replaced. A recorded Machine that still exists
-// was not replaced, so it doesn't count: its deletion was refused, or the operator stopped before it deleted the
-// Machine.
+// doesn't count: its deletion was refused, or the operator stopped before it deleted the Machine.
 func (a *attempts) isIneffective(set types.UID) bool {
 	gone := slices.DeleteFunc(a.of(set).Machines, func(uid types.UID) bool {
 		return slices.ContainsFunc(a.all, func(one dueMachine) bool {

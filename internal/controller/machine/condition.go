@@ -15,14 +15,12 @@ type finding struct {
 	machine inventory.Machine
 	problem *contract.Problem
 	// lasts is how long the problem must last until the status of the settings reports it. If quiet is false, an event
-	// reports the problem at once. If quiet is true, the event is sent when the status of the settings reports the
-	// problem.
+	// reports the problem at once. Otherwise, the event is sent when the status reports it.
 	lasts time.Duration
 	quiet bool
 }
 
-// conditions contains, for each Machine with a finding, the reason and the time when this operator first saw the
-// finding.
+// conditions contains, for each Machine with a finding, the reason and when this operator first saw the finding.
 type conditions struct{ byUID map[types.UID]condition }
 
 type condition struct {

@@ -26,8 +26,7 @@ const leavingTime = time.Minute
 type plan struct {
 	create []newcomer
 	change []change
-	// leave contains instances whose host is destroyed with its Machine, and instances whose Machine is not in the
-	// cache.
+	// leave contains instances whose host is destroyed with its Machine, or whose Machine is not in the cache.
 	leave []*v1alpha1.WindowsInstance
 	// waits contains the reasons why Machines have no instance yet, by the Machine's name. findings contains the
 	// problems that an administrator may have to solve.
@@ -127,8 +126,7 @@ func (d *decision) take(address, name string) {
 	}
 }
 
-// removes plans the removal of an instance. Exception: if a removal without a cleanup of the host has already begun,
-// nothing is planned.
+// removes plans the removal of an instance. If a removal without a cleanup of the host has begun, it plans nothing.
 func (d *decision) removes(instance *v1alpha1.WindowsInstance) {
 	if instance.DeletionTimestamp.IsZero() || instance.Spec.RemovalPolicy == v1alpha1.RemovalClean {
 		d.leave = append(d.leave, instance)

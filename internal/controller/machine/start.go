@@ -29,12 +29,10 @@ import (
 )
 
 const (
-	// apiRetry is how often the operator checks whether the cluster has the Machine API, and whether the operator may
-	// read it.
+	// apiRetry is how often the operator checks whether the cluster has the Machine API, and whether it may be read.
 	apiRetry = time.Minute
 	// errorRetry is the longest pause after an error. The controller reconciles all Machines together, so a longer
-	// pause would also delay Machines that have nothing to do with the error. The default back-off of the queue grows
-	// to a quarter of an hour.
+	// pause would delay other Machines as well. The queue's default back-off grows to a quarter of an hour.
 	errorRetry = 30 * time.Second
 )
 
@@ -102,8 +100,7 @@ func (s *starter) begin() error {
 	}
 	var reader client.Reader = machines
 	s.options.View.cached.Store(&reader)
-	// All Machines share one request, because Machines depend on each other: if two have the same address, one must
-	// wait.
+	// All Machines share one request, because they depend on each other: of two with the same address, one must wait.
 	all := watch.One(contract.MachineAPINamespace, "all")
 	look, news := handler.EnqueueRequestsFromMapFunc(all), batch.News(all)
 	retries := workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](time.Second, errorRetry)

@@ -220,8 +220,7 @@ func hasAddress(node *corev1.Node, i *v1alpha1.WindowsInstance) bool {
 	})
 }
 
-// keep undoes the changes of this controller if the Node belongs to an instance again. Exception: it leaves the cordon,
-// which the join removes.
+// keep undoes this controller's changes if a Node has an instance again, except the cordon, which the join removes.
 func (r *Reconciler) keep(ctx context.Context, node *corev1.Node) error {
 	if err := r.record.drop(ctx, node.Name); err != nil {
 		return err

@@ -1,6 +1,5 @@
-// Package problem stores the problems that controllers find. Each controller sets its problems, and the controller that
-// writes the status of the WindowsMachineConfig reads them. Events report the same problems, but events are deleted
-// after a while.
+// Package problem stores the problems that controllers find. Each controller sets its problems, and the writer of the
+// WindowsMachineConfig's status reads them. Events report the same problems, but expire.
 //
 // The problems are only in memory. The package classifies only one kind of error: refusals of the API server.
 package problem

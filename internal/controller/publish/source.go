@@ -93,8 +93,7 @@ func (s *Source) blocking() []*contract.Problem {
 	return append(slices.Clone(s.state.problems), s.state.late)
 }
 
-// Problems returns the problems that prevent all hosts from joining: problems of the cluster, its network, the revision
-// or the payload.
+// Problems returns what prevents all hosts from joining: problems of the cluster, network, revision or payload.
 func (s *Source) Problems() []*contract.Problem {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -146,8 +145,7 @@ func (s *Source) Reserved(context.Context) ([]netip.Prefix, []string, error) {
 	return known.Reserved(), known.ReservedNames(), err
 }
 
-// ServiceNetwork returns the prefix of the cluster's service addresses. If any reserved address is unknown, it returns
-// an error.
+// ServiceNetwork returns the prefix of the cluster's service addresses, or an error if a reserved address is unknown.
 func (s *Source) ServiceNetwork(context.Context) (netip.Prefix, error) {
 	known, err := s.addresses()
 	return known.ServiceNetwork, err

@@ -48,8 +48,7 @@ const (
 	waitingRetry  = time.Minute
 	conflictRetry = time.Second
 	troubleRetry  = 10 * time.Second
-	// news is how many answers to instances can be pending. More answers are dropped, because the instances check again
-	// within a minute anyway.
+	// news limits pending answers to instances. More are dropped, because instances check again within a minute anyway.
 	news = 8192
 )
 
@@ -149,8 +148,7 @@ func (r *Rollout) Verdict(instance *v1alpha1.WindowsInstance) (policy.Verdict, b
 }
 
 // HasSlot reports whether an instance has the slot that it requests, according to the API server. If the instance does
-// not use the slot yet, HasSlot makes a new decision. It also does so if the list doesn't contain the slot because the
-// list was deleted.
+// not use the slot yet, or if the list was deleted, HasSlot makes a new decision.
 func (r *Rollout) HasSlot(ctx context.Context, instance *v1alpha1.WindowsInstance) (bool, error) {
 	if instance.Status.HasSlot() {
 		read, err := r.read(ctx)

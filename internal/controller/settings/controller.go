@@ -43,8 +43,7 @@ type Options struct {
 	Desired   Desired
 	// Missing is the programs that the operator's payload lacks.
 	Missing []payload.Missing
-	// OperatorCondition is the name of the object that tells OLM whether the operator may be upgraded. It is empty
-	// without OLM.
+	// OperatorCondition names the object that tells OLM whether the operator may be upgraded. It is empty without OLM.
 	OperatorCondition string
 	// Events records events about the settings. If it is nil, Setup sets the manager's recorder.
 	Events events.EventRecorder
@@ -208,8 +207,8 @@ func networkWarning(cluster blueprint.Facts) *contract.Problem {
 		"the hybrid network uses the default VXLAN port on vSphere")
 }
 
-// missingOn returns those missing programs that nodes of this cluster need. It omits programs for other networks and
-// platforms.
+// missingOn returns those missing programs that nodes of this cluster need. It omits other networks' and platforms'
+// programs.
 func missingOn(cluster blueprint.Facts, all []payload.Missing) []payload.Missing {
 	return slices.DeleteFunc(slices.Clone(all), func(m payload.Missing) bool {
 		part, ok := payload.PartNamed(m.Name)

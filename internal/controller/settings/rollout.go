@@ -176,6 +176,5 @@ func failures(before []v1alpha1.RolloutFailure, f Facts) []v1alpha1.RolloutFailu
 	return all
 }
 
-// waitingRetry is how often a waiting rollout is checked again, because no event reports that a maintenance window
-// opens.
+// waitingRetry is how often a waiting rollout is checked, because no event reports an opening maintenance window.
 const waitingRetry = time.Minute

@@ -21,8 +21,7 @@ type update struct {
 	entry    inventory.Entry
 }
 
-// decide compares entries and instances. It removes an instance if its entry is deleted, but not if the entry can't be
-// parsed.
+// decide compares entries and instances. It removes the instance of a deleted entry, but not of an invalid one.
 func decide(entries []inventory.Entry, rejected []inventory.Rejected, instances []v1alpha1.WindowsInstance) plan {
 	p := plan{rejected: rejected}
 	named, taken := index(instances)

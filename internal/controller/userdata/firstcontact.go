@@ -101,8 +101,7 @@ func (f FirstContact) PresentHostKey(ctx context.Context) (string, error) {
 	return key.line, nil
 }
 
-// Machine reads a Machine from the API server. It returns nil if the Machine doesn't exist, is being deleted, or has
-// other user data.
+// Machine reads a Machine from the API server, or returns nil if it is missing, being deleted, or has other user data.
 func (f FirstContact) Machine(ctx context.Context, source *v1alpha1.Source) (*policy.CSRMachine, error) {
 	machine := &unstructured.Unstructured{}
 	machine.SetGroupVersionKind(schema.GroupVersionKind{Group: "machine.openshift.io", Version: "v1beta1",

@@ -15,8 +15,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// wanted is the desired content of a Secret with user data. hostKey is "<type> <base64>", or empty if the script
-// contains no host key.
+// wanted is the desired content of a Secret with user data. hostKey is "<type> <base64>", or empty without one.
 type wanted struct{ script, publicKeyHash, hostKey string }
 
 // into changes the operator's part of a Secret. It doesn't change other keys, because users may set keys that machine

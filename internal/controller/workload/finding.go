@@ -67,8 +67,7 @@ func few(first []finding, f finding) []finding {
 
 // known contains the findings in one list of pods. A list may contain any number of pods, so known keeps only a few.
 type known struct {
-	// tried is when the list was last read. all is when the list was last read completely. seen is when a problem was
-	// last found in it.
+	// tried is when the list was last read, and all when it was read completely. seen is when a problem was last found.
 	tried, all, seen time.Time
 	counts           map[contract.Reason]int
 	first            []finding

@@ -20,8 +20,7 @@ import (
 const (
 	// maxAnswer limits an answer, in bytes. The longest answer of an honest host lists a few hundred paths.
 	maxAnswer = 1 << 20
-	// endingGrace is the time limit for the end of a command that the operator gives up, and for the cleanup after a
-	// command.
+	// endingGrace is the time limit for the end of a command that is given up, and for the cleanup after a command.
 	endingGrace = 5 * time.Second
 )
 

@@ -24,8 +24,7 @@ type Options struct {
 	// HandshakeTimeout limits the time from the first byte to a successful login. Default: 20 s, because a
 	// busy Windows host takes a few seconds to start the process that checks a key.
 	HandshakeTimeout time.Duration
-	// SetupTimeout limits the start of the SFTP session, and each small SFTP operation outside of a call. Default: 30
-	// s.
+	// SetupTimeout limits the start of SFTP, and each small SFTP operation outside of a call. Default: 30 s.
 	SetupTimeout time.Duration
 	// If the host sends nothing for KeepaliveInterval, the connection sends it a keepalive. If the host sends nothing
 	// for four intervals, the connection is lost. Default: 15 s, so a dead host is detected within a minute.
@@ -68,8 +67,7 @@ func New(o Options) *Dialer {
 }
 
 // Dial implements host.Dialer. If the private key can't be used, the reason of the problem is PrivateKeyInvalid. If ctx
-// is cancelled, the error is the error of ctx. If the deadline of ctx passes, the error wraps both the problem and the
-// error of ctx.
+// is cancelled, it returns ctx's error. If the deadline of ctx passes, the error wraps the problem and ctx's error.
 func (d *Dialer) Dial(ctx context.Context, target host.Target) (host.Conn, error) {
 	address := net.JoinHostPort(target.Address, strconv.Itoa(cmp.Or(target.Port, contract.SSHPort)))
 	signer, err := parseSigner(target.PrivateKey)
@@ -126,8 +124,7 @@ func (d *Dialer) handshake(
 	ctx context.Context, w *wire, address string, check *hostKeyCheck, config *ssh.ClientConfig,
 ) (*ssh.Client, announcement, error) {
 	deadline := time.Now().Add(d.options.HandshakeTimeout)
-	// When ctx ends, Close ends a blocked handshake. When the deadline passes, the connection's own deadline ends the
-	// handshake.
+	// When ctx ends, Close ends a blocked handshake. After the deadline, the connection's own deadline ends it.
 	stop := context.AfterFunc(ctx, func() { _ = w.Close() })
 	defer stop()
 	err := w.SetDeadline(deadline)

@@ -49,8 +49,7 @@ func (c *conn) Err() error {
 	}
 }
 
-// Close implements host.Conn. It returns when all goroutines of the connection have ended. A repeated call
-// does nothing.
+// Close implements host.Conn. It returns when the connection's goroutines have ended. A repeated call does nothing.
 func (c *conn) Close() error {
 	c.lose(errClosed)
 	c.work.Wait()
@@ -112,8 +111,7 @@ func (c *conn) briefly(ctx context.Context, doing string, work func() error) err
 	return c.during(ctx, doing, work)
 }
 
-// explain classifies an error of the SSH or SFTP library: ctx ended, the connection broke, or the host refused the
-// operation.
+// explain classifies an error of the SSH or SFTP library: ctx ended, the connection broke, or the host refused.
 func (c *conn) explain(ctx context.Context, doing string, err error) error {
 	// The libraries may notice a broken connection before the keepalive does.
 	if broken := c.wire.broken(); broken != nil {

@@ -10,8 +10,7 @@ import (
 
 const (
 	// leastRate is the minimum rate of a transfer in bytes per second. A slower host would occupy a worker that other
-	// hosts need. leastRate is half the rate of a slow line. At this rate, a payload of 300 MB takes two and a half
-	// hours.
+	// hosts need. It is half the rate of a slow line: a payload of 300 MB takes 2.5 hours.
 	leastRate = 32 << 10
 	// leastTime is the time limit for each part of a transfer, and for the end of a transfer. It is longer than the
 	// keepalive timeout, and longer than the delay that a virus scanner adds at the end of a file.

@@ -97,8 +97,7 @@ func rank(key ssh.PublicKey) int {
 }
 
 // ProveHostKeys implements host.Conn. If the host announces a key but can't prove it, the error is a *contract.Problem
-// HostKeyUnproven. ProveHostKeys skips keys that the host can prove only with SHA-1, and keys that the host doesn't
-// offer in a handshake.
+// HostKeyUnproven. It skips keys that the host can prove only with SHA-1, or doesn't offer in a handshake.
 func (c *conn) ProveHostKeys(ctx context.Context) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.options.SetupTimeout)
 	defer cancel()
@@ -125,8 +124,7 @@ func (c *conn) ProveHostKeys(ctx context.Context) ([]string, error) {
 // keyProof asks a host to prove its host keys.
 type keyProof struct {
 	client *ssh.Client
-	// address is the address of the host, for messages. shown is the key of the handshake, as a line of an
-	// authorized_keys file.
+	// address is the host's address, for messages. shown is the handshake's key, as a line of authorized_keys.
 	address, shown string
 }
 
