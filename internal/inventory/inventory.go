@@ -1,5 +1,4 @@
-// Package inventory converts entries of the ConfigMap windows-instances, and Machines of any API, to descriptions of
-// instances.
+// Package inventory converts entries of the ConfigMap windows-instances, and Machines of any API, to instances.
 //
 // The controllers for both sources use it. It has no side effects: no client, no name resolution, no clock.
 package inventory
@@ -68,8 +67,7 @@ var (
 
 // Parse parses the ConfigMap windows-instances. A key is an address. A value is "username=<name>", optionally followed
 // by more settings on separate lines or after commas (port=2222, hostKey=ssh-ed25519 AAAA…). White space around
-// settings is ignored. An invalid entry is rejected with a reason, and doesn't affect the others. The results are
-// sorted by key.
+// settings is ignored. Invalid entries are rejected with a reason, and don't affect others. Results are sorted by key.
 func Parse(list *corev1.ConfigMap) (entries []Entry, rejected []Rejected) {
 	values := Values(list)
 	owners := map[string]string{}

@@ -25,8 +25,7 @@ const (
 	kept = 2 * time.Hour
 )
 
-// Log records which states of objects this operator sees, and when it first saw each of them. Log is safe for
-// concurrent use.
+// Log records which states of objects this operator sees, and since when. Log is safe for concurrent use.
 type Log struct {
 	now func() time.Time
 	mu  sync.Mutex

@@ -35,8 +35,7 @@ func (v Verdict) Shown() string { return cmp.Or(v.Blocked, v.Why) }
 // If a node's pods are already lost, disrupting the node causes no further loss. So this node doesn't wait for other
 // nodes to recover. Still, at most maxUnavailable such nodes are disrupted at once: if many nodes stop being Ready at
 // the same time, they may all be Ready again soon. Nodes that only lack the desired revision don't wait for each other.
-// Otherwise no node could start to change to it. Exception: a node that someone else has cordoned counts like any
-// cordoned node.
+// Otherwise, no node could start to change. Exception: a node that someone else cordoned counts like any cordoned node.
 func MayDisruptAnytime(node string, fleet Fleet, maxUnavailable *intstr.IntOrString) Verdict {
 	i := slices.IndexFunc(fleet.Members, func(m Member) bool { return m.Node == node })
 	switch {

@@ -21,8 +21,8 @@ type CSRVerdict string
 // A refused request stays pending, so someone else can still approve it. A denial is final. The operator only refuses
 // kubelets' requests, because administrators and the approver of cloud machines also decide about these requests. It
 // denies a daemon's request, because only this operator decides about it. If the request stayed pending, an
-// administrator might approve it: many guides say to approve every pending request. A denial also tells the sender the
-// reason at once.
+// administrator might approve it: many guides say to approve all pending requests. A denial also shows the reason at
+// once.
 const (
 	// CSRIgnore: the request is not for this operator. Nothing is written.
 	CSRIgnore CSRVerdict = "Ignore"
@@ -30,11 +30,11 @@ const (
 	CSRWait CSRVerdict = "Wait"
 	// CSRApprove: the request obeys every rule.
 	CSRApprove CSRVerdict = "Approve"
-	// CSRRefuse: the request is for kubelet on a node of the operator, and breaks a rule. The request stays pending and
-	// is reported.
+	// CSRRefuse: the request is for kubelet on a node of the operator, and breaks a rule. It stays pending and is
+	// reported.
 	CSRRefuse CSRVerdict = "Refuse"
-	// CSRDeny: the request breaks a rule, and is for the daemon on a node of the operator, or for a host that joins by
-	// itself.
+	// CSRDeny: the request is for the daemon on an operator's node, or for a host that joins by itself, and breaks a
+	// rule.
 	CSRDeny CSRVerdict = "Deny"
 )
 
@@ -118,8 +118,7 @@ func (i CSRInstance) ReachedAfter(other CSRInstance) bool {
 		i.ReachedAt.After(other.ReachedAt)
 }
 
-// reference returns the instance's name as contract.InstanceAnnotation contains it, on Nodes and on requests that the
-// operator submits.
+// reference returns the instance's name as in contract.InstanceAnnotation, on Nodes and on the operator's requests.
 func (i CSRInstance) reference() string { return i.Namespace + "/" + i.Name }
 
 // CSRInput is everything that a decision depends on.

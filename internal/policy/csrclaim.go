@@ -28,8 +28,7 @@ type CSRClaim struct {
 	Kind CSRKind
 	// NodeName is the requested node identity, exactly as in the common name. It is unverified.
 	NodeName string
-	// HostID is the requested identity of a host that joins by itself. A claim with a HostID has no NodeName. It is
-	// unverified.
+	// HostID is the requested identity of a host that joins by itself, unverified. Then there is no NodeName.
 	HostID string
 	// Request is the parsed request. Its signature is unverified.
 	Request *x509.CertificateRequest

@@ -17,8 +17,7 @@ const newMachine = 2 * time.Hour
 
 // HostID returns the id of a host that joins by itself. The host's certificate and the Secret for its calls contain
 // this id. The id is the UID of the instance. Exception: all Machines have the same user data, so the id of a Machine's
-// host is the digest of its first key. In this case, the id is empty until the operator has approved a request with
-// this key.
+// host is the digest of its first key, and empty until the operator has approved a request with this key.
 func HostID(instance *v1alpha1.WindowsInstance) string {
 	if machineOf(instance) != nil {
 		id, _ := strings.CutPrefix(instance.Status.HostKey, contract.HostKeyType)
@@ -37,8 +36,7 @@ func machineOf(instance *v1alpha1.WindowsInstance) *v1alpha1.Source {
 }
 
 // hostRules returns the rules for the certificate of a host that joins by itself. The host requests its first
-// certificate with the token in its command or in the user data. To renew it, the host authenticates with its current
-// certificate.
+// certificate with the token in its command or user data, and renews it with its current certificate.
 func hostRules() csrRules {
 	return csrRules{request: []csrRule{
 		signerIs(certificatesv1.KubeAPIServerClientSignerName),

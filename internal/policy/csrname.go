@@ -49,8 +49,7 @@ func namesAreOfNodes(f csrFacts) *csrFault {
 	return nil
 }
 
-// onlyNamesAndAddresses reports whether a subjectAltName extension with this value contains only DNS names and IP
-// addresses.
+// onlyNamesAndAddresses reports whether a subjectAltName with this value has only DNS names and IP addresses.
 func onlyNamesAndAddresses(value []byte) bool {
 	var names []asn1.RawValue
 	rest, err := asn1.Unmarshal(value, &names)
@@ -92,8 +91,7 @@ func isHostAddress(address netip.Addr, f csrFacts) bool {
 	return address.IsGlobalUnicast() || address.IsLoopback() && slices.Contains(f.instance.Addresses, address.String())
 }
 
-// namesAreOfThisNode requires that every requested name and address belongs to the Node or its instance, and to no
-// other owner.
+// namesAreOfThisNode requires that each name and address belongs to the Node or its instance, and to no other owner.
 func namesAreOfThisNode(f csrFacts) *csrFault {
 	known := addressesOf(f)
 	for _, name := range f.claim.SANs() {
@@ -123,8 +121,7 @@ func (f csrFacts) cure(name string) string {
 	return "; if it is the host's, add it to spec.addresses of the WindowsInstance " + f.instance.Name
 }
 
-// holder returns another owner of a name or address, or "". The other owner's evidence must count at least as much as
-// this instance's.
+// holder returns another owner of a name or address, or "". Its evidence must be at least as good as this instance's.
 func (f csrFacts) holder(name string) string {
 	holder := f.Elsewhere[name]
 	if f.given(name) {

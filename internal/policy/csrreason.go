@@ -1,7 +1,6 @@
 package policy
 
-// CSRReason is a CamelCase reason for a decision about a certificate request. The condition, the event and
-// the log line use it.
+// CSRReason is a CamelCase reason for a decision about a certificate request, in conditions, events and logs.
 type CSRReason string
 
 // Reasons to approve a request.
@@ -53,15 +52,13 @@ const (
 	CSRNotRecognised CSRReason = "CSRNotRecognised"
 	// CSRKeyOfAnother occurs when a token that was already used for one key is used for another key.
 	CSRKeyOfAnother CSRReason = "CSRKeyOfAnother"
-	// CSRNodeForeign occurs when the Node belongs to another instance, or belongs to no instance and runs another
-	// operating system.
+	// CSRNodeForeign occurs when the Node belongs to another instance, or to none and runs another operating system.
 	CSRNodeForeign CSRReason = "CSRNodeForeign"
 	// CSRSignerWrong occurs when the request is for a signer that doesn't sign such certificates.
 	CSRSignerWrong CSRReason = "CSRSignerWrong"
 	// CSRSubjectWrong occurs when the subject isn't exactly the required common name and organization.
 	CSRSubjectWrong CSRReason = "CSRSubjectWrong"
-	// CSRRequesterWrong occurs when the requester has neither the requested identity nor the right to request it for
-	// others.
+	// CSRRequesterWrong occurs when the requester has neither the requested identity nor the right to request it.
 	CSRRequesterWrong CSRReason = "CSRRequesterWrong"
 	// CSRUsagesWrong occurs when the usages differ from the required ones.
 	CSRUsagesWrong CSRReason = "CSRUsagesWrong"

@@ -9,9 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// maxGrace is how long after its deadline a drain waits, at most, for the grace periods of pods. A pod may have a grace
-// period of any length. After maxGrace, the node returns to service, and the pod keeps running for the rest of its
-// grace period.
+// maxGrace is how long after its deadline a drain waits, at most, for the grace periods of pods. A grace period may
+// have any length. After maxGrace, the node returns to service, and the pod runs for the rest of its grace period.
 const maxGrace = time.Hour
 
 // HoldsDrain reports whether a drain must wait for a terminating pod after the drain's deadline, because the pod's
@@ -37,9 +36,8 @@ func HasEnded(pod *corev1.Pod) bool {
 		(pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed)
 }
 
-// DaemonSetOf returns the reference to the DaemonSet that would recreate a pod on its node, or nil. The creator of a
-// pod can write any owner, so the caller must check that a DaemonSet with this UID exists. References with an invalid
-// name are ignored.
+// DaemonSetOf returns the reference to the DaemonSet that would recreate a pod on its node, or nil. Pods may claim any
+// owner, so the caller must check that a DaemonSet with this UID exists. Invalid names are ignored.
 func DaemonSetOf(pod *corev1.Pod) *metav1.OwnerReference {
 	owner := metav1.GetControllerOf(pod)
 	ended := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed

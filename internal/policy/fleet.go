@@ -37,12 +37,10 @@ type Member struct {
 	// Leaving reports that the removal of the host was requested. Removing reports that the removal has begun.
 	// WithoutSlot reports that the host or its Machine is being removed without a slot.
 	Leaving, Removing, WithoutSlot bool
-	// Ready is whether kubelet reports Ready. NotReady is when the node stopped being Ready, or zero if the Node is
-	// deleted.
+	// Ready is whether kubelet reports Ready. NotReady is when the node stopped being Ready, or zero without a Node.
 	Ready    bool
 	NotReady Since
-	// Set is the UID of the MachineSet that creates a replacement if this host is deleted. It is empty if there is
-	// none.
+	// Set is the UID of the MachineSet that creates a replacement if this host is deleted, or empty.
 	Set types.UID
 }
 
@@ -84,8 +82,7 @@ type Set struct {
 // SetHost is a host of a Set.
 type SetHost struct {
 	Name string
-	// Node is the name of the Node that the host's Machine refers to, or empty. It is known even if the instance has
-	// lost its status.
+	// Node is the Node that the host's Machine refers to, or empty. It is known even if the instance lost its status.
 	Node string
 	// Leaving is set if the host is being deleted.
 	Leaving bool
@@ -94,9 +91,8 @@ type SetHost struct {
 }
 
 // NewFleet returns the fleet. Its input is all Windows nodes, all instances, the sets that replace hosts, the times
-// when nodes stopped being Ready (seen, by node name) and the assigned slots. NewFleet omits a Node that has no
-// instance and that the operator has cordoned for that reason. Otherwise, this Node would count as unavailable as long
-// as it exists.
+// when nodes stopped being Ready (seen, by node name) and the assigned slots. NewFleet omits Nodes that the operator
+// cordoned because they have no instance. Otherwise, they would always count as unavailable.
 func NewFleet(nodes []corev1.Node, instances []v1alpha1.WindowsInstance, sets []Set, seen map[string]Since,
 	slots ...Slot) Fleet {
 	sets = withReplaced(sets, slots)

@@ -66,8 +66,8 @@ type DrainFacts struct {
 	// leave its previous revision.
 	Drain                      DrainState
 	Uncordoned, IsOut, HasLeft bool
-	// IsUndrained says that the operator hasn't requested the revision from the daemon yet, and that new pods may have
-	// started since the drain.
+	// IsUndrained says that the revision wasn't requested from the daemon yet, and pods may have started since the
+	// drain.
 	IsUndrained bool
 }
 
@@ -188,9 +188,8 @@ func upgradeEnds() []UpgradeRow {
 			func(f UpgradeFacts, _ time.Time) bool { return !f.IsRequested }},
 		{switching, "the daemon reports the revision, or another boot", verifying, ActionWait, "",
 			func(f UpgradeFacts, _ time.Time) bool { return f.IsApplied }},
-		// The daemon may have died before it got the request. If the host can be joined, the end of the join shows
-		// whether the daemon now reports at this revision. If it can't be joined within another verifyTimeout, the
-		// upgrade fails.
+		// The daemon may have died before it got the request. A join shows whether the daemon now reports at this
+		// revision. If the host can't join within another verifyTimeout, the upgrade fails.
 		{switching, "verifyTimeout is over, the node is Ready, and the daemon has never reported anything of the " +
 			"revision", switching, ActionJoin, "",
 			func(f UpgradeFacts, now time.Time) bool {
@@ -227,8 +226,7 @@ func upgradeEnds() []UpgradeRow {
 			func(f UpgradeFacts, _ time.Time) bool { return !f.IsRequested }},
 		{rollingBack, "the node is Ready at the previous revision", waiting, ActionReturn, contract.ReasonUpdateFailed,
 			func(f UpgradeFacts, _ time.Time) bool { return f.Lacks == "" }},
-		// Don't use isLate here: this row only reports the delay, and a new leader must not report the delay a second
-		// time.
+		// Don't use isLate here: this row only reports the delay, and a new leader must not report it a second time.
 		{rollingBack, "verifyTimeout is over", rollingBack, ActionWait, contract.ReasonRollbackTimedOut,
 			func(f UpgradeFacts, now time.Time) bool { return now.Sub(f.StepSince.Began) >= f.VerifyTimeout }},
 		{rollingBack, "otherwise", rollingBack, ActionWait, contract.ReasonUpdateFailed, always},
@@ -237,8 +235,7 @@ func upgradeEnds() []UpgradeRow {
 
 func always(UpgradeFacts, time.Time) bool { return true }
 
-// NextUpgrade decides the next step of an upgrade or a reboot. It returns the first row of the step whose condition is
-// met.
+// NextUpgrade decides the next step of an upgrade or reboot: the step's first row whose condition is met.
 func NextUpgrade(step v1alpha1.Step, facts UpgradeFacts, now time.Time) UpgradeRow {
 	for _, row := range UpgradeRows() {
 		if row.Step == step && row.holds(facts, now) {

@@ -57,7 +57,7 @@ const longestShift = 3 * time.Hour
 
 // after returns the first opening time after t, or zero if there is none.
 func (s starts) after(t time.Time) (first time.Time) {
-	// Around a change of clocks, a later wall-clock time isn't always a later instant. So look at both sides of the
+	// Around a change of clocks, a later wall-clock time may be an earlier instant, so look at both sides of the
 	// change.
 	for wall := s.wall.Next(s.shown(t).Add(-longestShift)); !wall.IsZero(); wall = s.wall.Next(wall) {
 		if !first.IsZero() && wall.After(s.shown(first).Add(longestShift)) {

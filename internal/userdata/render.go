@@ -12,8 +12,7 @@ import (
 
 // Input contains everything that the script depends on.
 type Input struct {
-	// Platform determines the format of the user data. An unknown platform has the same format as
-	// contract.PlatformNone.
+	// Platform determines the format of the user data. An unknown platform has contract.PlatformNone's format.
 	Platform contract.Platform
 	// Join is the join command: see JoinCommand. If Join is set, the script installs no SSH server.
 	Join string

@@ -61,8 +61,7 @@ func (c *reconciliation) isUp(ctx context.Context) bool {
 	return c.parts.Access.Dial(work, c.instance, &c.memory.session).IsDone()
 }
 
-// joinInstead starts a new join of a host whose node is down after a reboot. If the host hasn't rebooted, it does so
-// later.
+// joinInstead starts a new join of a host whose node is down after a reboot. A host that hasn't rebooted does so later.
 func (c *reconciliation) joinInstead(ctx context.Context, node *corev1.Node,
 	why *contract.Problem) (ctrl.Result, error) {
 	if err := c.journeys.disrupt.WithdrawReboot(ctx, node); err != nil {

@@ -20,8 +20,7 @@ func sameVersion(reported, wanted string) bool {
 	return err != nil || r.WithPreRelease("").EqualTo(w.WithPreRelease(""))
 }
 
-// refused returns the daemon's report that it could not apply this revision, or has rolled it back. Without such a
-// report, it returns nil.
+// refused returns the daemon's report that it could not apply this revision, or has rolled it back, or nil.
 func refused(node *corev1.Node, revision string) *contract.Problem {
 	reason, detail, ok := strings.Cut(node.Annotations[contract.ApplyStatusAnnotation], ": ")
 	if !ok || !strings.HasPrefix(detail, contract.AboutRevision(revision)) {

@@ -57,8 +57,8 @@ func toHave(status *v1alpha1.WindowsInstanceStatus) string {
 	return status.DesiredRevision
 }
 
-// refusedRetry is the pause after the API server refused marks. A change of the instance sends an event, but a change
-// of a policy doesn't.
+// refusedRetry is the pause after the API server refused marks. A change of a policy, unlike the instance, sends no
+// event.
 const refusedRetry = time.Minute
 
 // Check decides what a joined host needs, and restores missing marks of its Node. node is nil if there is no Node.
@@ -160,8 +160,7 @@ func (h *Health) needs(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 	return h.uncordon(ctx, found)
 }
 
-// uncordon removes the operator's cordon from a node in service. If the API server refuses the write, the outcome
-// reports the refusal.
+// uncordon removes the operator's cordon from a node in service. The outcome reports a refusal by the API server.
 func (h *Health) uncordon(ctx context.Context, found Finding) (Finding, error) {
 	err := h.Nodes.Uncordon(ctx, found.Node)
 	if !journey.IsRefused(err) {
@@ -182,8 +181,7 @@ func backInService(status *v1alpha1.WindowsInstanceStatus) {
 	}
 }
 
-// overdue reports whether a node has not been Ready for too long. If not, left is the remaining time. For a Ready
-// node, left is 0.
+// overdue reports whether a node has not been Ready for too long. left is the remaining time, or 0 for a Ready node.
 func (h *Health) overdue(node *corev1.Node) (overdue bool, left time.Duration) {
 	since := h.Observed.NotReady(node)
 	if since.IsZero() {
@@ -241,8 +239,7 @@ func (h *Health) Skew(ctx context.Context, instance *v1alpha1.WindowsInstance) s
 	return policy.CheckSkew(journey.ReleaseOf(desired.Revision), journey.ReleaseOf(instance.Status.Revision))
 }
 
-// Unresponsive returns the Node of a joined host, and why its daemon counts as dead or unable to report. Both are
-// nil if the daemon works.
+// Unresponsive returns a joined host's Node, and why its daemon counts as dead or unable to report, or nil for both.
 func (h *Health) Unresponsive(ctx context.Context, instance *v1alpha1.WindowsInstance) (*corev1.Node, *contract.Problem,
 	error) {
 	if !journey.HasJoined(&instance.Status) {

@@ -16,8 +16,8 @@ import (
 const streamName = "payload.tar.zst"
 
 // deliver sends the missing files to the host in one stream, and lets the host verify them. The host keeps files that
-// have arrived, so an interrupted transfer continues later. Then deliver requests a slot, because the next phase may
-// disrupt the node.
+// have arrived, so an interrupted transfer continues later. Then deliver requests a slot, because the next phase may be
+// disruptive.
 func (j *Join) deliver(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	session *journey.Session) journey.Outcome {
 	if session.Found == nil {

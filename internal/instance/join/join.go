@@ -16,8 +16,7 @@ type Join struct{ *journey.Parts }
 // Phase is one step of a join.
 type Phase struct {
 	Name v1alpha1.Phase
-	// Remote means that the phase needs the connection of the Session. Without a connection, the join starts again from
-	// the phase Connecting.
+	// Remote: the phase needs the Session's connection. Without it, the join starts again from the phase Connecting.
 	Remote bool
 	Run    func(ctx context.Context, instance *v1alpha1.WindowsInstance, session *journey.Session) journey.Outcome
 }

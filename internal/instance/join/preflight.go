@@ -250,10 +250,9 @@ func addressOfNoHost(host contract.HostFacts, facts blueprint.Facts) *contract.P
 	return nil
 }
 
-// nameOfMachine compares the name that a host reports with the names that the cloud lists for the host's Machine. If
-// none of them matches, nameOfMachine refuses the host's name and releases the claim on it. If another host has this
-// name, the problem is that the Node belongs to another host. A host without a Machine, or with a Machine that lists no
-// name, can't be checked.
+// nameOfMachine compares a host's name with the names that the cloud lists for its Machine. If none matches, it refuses
+// the host's name and releases the claim on it. If another host has this name, the problem is that the Node belongs to
+// another host. A host without a Machine, or with a Machine that lists no name, can't be checked.
 func (j *Join) nameOfMachine(ctx context.Context, instance *v1alpha1.WindowsInstance) journey.Outcome {
 	source, name := instance.Spec.Source, instance.Status.NodeName
 	if instance.Spec.Hostname != "" || source == nil || source.Kind != v1alpha1.SourceMachine ||

@@ -111,8 +111,7 @@ func (a *Access) Dial(ctx context.Context, instance *v1alpha1.WindowsInstance, s
 	return Done()
 }
 
-// target returns the login data of an instance's host. expected is the host key to expect if none is configured or
-// pinned.
+// target returns the login data of an instance's host. expected is the host key if none is configured or pinned.
 func target(instance *v1alpha1.WindowsInstance, key credential.Key, expected string) host.Target {
 	return host.Target{
 		Address: instance.Spec.Address, Port: int(instance.Spec.Port), User: instance.Spec.Username,
@@ -156,8 +155,7 @@ func (a *Access) dialFailed(instance *v1alpha1.WindowsInstance, session *Session
 	}
 }
 
-// ExpectedHostKey returns the key that a host must show: the user's key, else the key that was pinned at first
-// contact, else none.
+// ExpectedHostKey returns the key that a host must show: the user's key, or else the pinned key, or else "".
 func ExpectedHostKey(instance *v1alpha1.WindowsInstance) string {
 	if instance.Spec.HostKey != "" {
 		return instance.Spec.HostKey

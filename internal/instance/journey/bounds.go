@@ -66,8 +66,7 @@ func awaitsNode(status *v1alpha1.WindowsInstanceStatus) bool {
 	return len(status.BootstrapCredentials) > 0 && status.NodeUID == ""
 }
 
-// HasStoppedDaemon reports whether a join has stopped the daemon on the host, or is about to, and has not started it
-// again.
+// HasStoppedDaemon reports whether a join has stopped the daemon, or is about to, and has not restarted it.
 func HasStoppedDaemon(status *v1alpha1.WindowsInstanceStatus) bool {
 	return len(status.BootstrapCredentials) > 0 && status.Phase != v1alpha1.PhaseConfirming
 }

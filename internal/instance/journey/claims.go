@@ -21,8 +21,7 @@ type Claimant struct {
 	UID       types.UID
 	Key       types.NamespacedName
 	MachineID string
-	// Hostname is the Windows name of the host, in lower case. IsSole means that no two hosts of the cluster may
-	// have the same host name.
+	// Hostname is the Windows name of the host, in lower case. IsSole means that no other host may have this name.
 	Hostname string
 	IsSole   bool
 }
@@ -103,8 +102,7 @@ func (c *Claims) Remember(instance *v1alpha1.WindowsInstance) {
 	}
 }
 
-// HasName reports whether a host has become a node with its name, or may have a certificate for this name because it
-// has had a credential.
+// HasName reports whether a host became a node with its name, or had a credential to get a certificate for this name.
 func HasName(status *v1alpha1.WindowsInstanceStatus) bool {
 	return status.Joined() || status.NodeUID != "" || len(status.BootstrapCredentials) > 0
 }

@@ -92,8 +92,7 @@ func (d *Daemons) Unresponsive(instance *v1alpha1.WindowsInstance, node *corev1.
 	return nil, min(left, longestQuiet)
 }
 
-// IsUnderWay reports whether the disruption of a node has begun: the node is being drained, upgraded, rebooted or
-// rolled back.
+// IsUnderWay reports whether a node's disruption has begun: a drain, an upgrade, a reboot or a rollback.
 func IsUnderWay(status *v1alpha1.WindowsInstanceStatus) bool {
 	return IsUpdating(status) || IsRebooting(status)
 }
@@ -110,9 +109,8 @@ func IsRebooting(status *v1alpha1.WindowsInstanceStatus) bool {
 	return reboot != nil && (reboot.Begun() || status.HasSlot())
 }
 
-// IsBounded reports whether the upgrade or the reboot of a node that is not Ready has a time limit. A rollback, and
-// an upgrade without a previous revision, have no time limit: if the daemon can't repair the node, a join over SSH
-// may.
+// IsBounded reports whether the upgrade or the reboot of a node that is not Ready has a time limit. A rollback, and an
+// upgrade without a previous revision, have none: a join over SSH may repair the node.
 func IsBounded(status *v1alpha1.WindowsInstanceStatus) bool {
 	return IsRebooting(status) || IsUpdating(status) && HasPrevious(status) &&
 		status.Activity.Step != v1alpha1.StepRollingBack

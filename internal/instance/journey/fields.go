@@ -27,8 +27,7 @@ type NodeFields struct {
 	Cordon bool
 	// Upgrading sets the label of a node with a slot in the rollout budget.
 	Upgrading bool
-	// Bare omits the labels and taints in the instance's spec, so that an upgrade continues even if the API server
-	// refuses them.
+	// Bare omits the spec's labels and taints, so that an upgrade continues even if the API server refuses them.
 	Bare bool
 }
 

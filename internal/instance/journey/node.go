@@ -54,8 +54,7 @@ func cordon(wanted *corev1.Node) {
 	wanted.Annotations[contract.CordonedAnnotation] = "true"
 }
 
-// IsUncordoned reports whether another client removed the operator's cordon. The operator writes the cordon and its
-// annotation together.
+// IsUncordoned reports whether another client removed the operator's cordon, but not the annotation written with it.
 func IsUncordoned(node *corev1.Node) bool {
 	return node.Annotations[contract.CordonedAnnotation] == "true" && !node.Spec.Unschedulable
 }

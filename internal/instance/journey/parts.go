@@ -42,8 +42,7 @@ type Options struct {
 	Origins Origins
 	// FirstContact returns a host's key at the first contact. If it is nil, the operator accepts and pins any key.
 	FirstContact FirstContact
-	// IsTokenUsed reports whether the bootstrap token with this ID can't get another certificate. If the field is nil,
-	// every token can.
+	// IsTokenUsed reports whether the bootstrap token with this ID is used up. If the field is nil, no token is.
 	IsTokenUsed func(credential string) bool
 	// Misplaced returns a problem with the pods on a node that can't run there, or why they could not be read. looked
 	// is false if the node was not checked yet. If the field is nil, there are no such pods.
@@ -97,9 +96,8 @@ type FirstContact interface {
 	// connection, the host proves its own keys, and the operator pins one. A repeated call reads again. If the key
 	// should be known, but isn't, SharedHostKey returns a *contract.Problem.
 	SharedHostKey(ctx context.Context, instance *v1alpha1.WindowsInstance) (string, error)
-	// PresentHostKey returns the host key in the user data of new hosts, or an empty string. If SharedHostKey returns
-	// an empty string, the host may show any key. But if it shows the current key, that key isn't pinned, because
-	// several hosts have it.
+	// PresentHostKey returns the host key in the user data of new hosts, or "". If SharedHostKey returns "", the host
+	// may show any key. But if it shows the present key, this isn't pinned, because several hosts have it.
 	PresentHostKey(ctx context.Context) (string, error)
 }
 

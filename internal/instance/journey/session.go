@@ -8,8 +8,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/instance/credential"
 )
 
-// Session is the work on one host over one connection. It only exists in memory, and only one worker uses it at a
-// time.
+// Session is the work on one host over one connection. It exists in memory, and only one worker uses it at a time.
 type Session struct {
 	Conn host.Conn
 	Key  credential.Key
@@ -20,8 +19,8 @@ type Session struct {
 	Token   credential.Token
 	Request []byte // the daemon's certificate request
 	CSR     string // the name of its CertificateSigningRequest
-	// FailingSince is when calls of the API server began to fail. While calls succeed, it is zero, or a time before the
-	// current phase.
+	// FailingSince is when calls of the API server began to fail. While they succeed, it is zero or before the current
+	// phase.
 	FailingSince time.Time
 	// IsGranted reports that the host may be disrupted: its node has a slot in the rollout budget, or needs none.
 	IsGranted bool

@@ -10,8 +10,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 )
 
-// discardRetry is how often the operator checks whether a Machine still exists. While the Machine exists, the check
-// reads only the cache.
+// discardRetry is how often the operator checks whether a Machine still exists. While it does, only the cache is read.
 const discardRetry = 2 * time.Second
 
 // Discard removes a host that is destroyed together with its Machine. It never contacts the host. While the Machine
