@@ -44,7 +44,7 @@ func onNetwork(network, path string) bool {
 	return true
 }
 
-// binaries contains the files of a payload by path in lower case, and why programs are missing by name in lower case.
+// binaries maps paths to a payload's files, and names of missing programs to reasons. All keys are in lower case.
 type binaries struct {
 	byPath  map[string]payload.File
 	all     []payload.File
@@ -86,8 +86,7 @@ func (b binaries) missing(paths ...string) (names []string) {
 	return names
 }
 
-// without returns true if the payload lacks a program that a feature needs. The returned part then reports why the
-// feature is off.
+// without returns true if the payload lacks programs for a feature. The part then reports why the feature is off.
 func (b binaries) without(feature payload.Feature, paths ...string) (part, bool) {
 	missing := b.missing(paths...)
 	if len(missing) == 0 {

@@ -42,8 +42,7 @@ type Desired struct {
 	Manifest contract.Manifest
 	// Confidential is the secret part of the manifest.
 	Confidential contract.Confidential
-	// Content contains the manifest and the confidential part as nodes read them. Only Render sets it. Golden files
-	// omit it.
+	// Content is the manifest and the confidential part as nodes read them. Only Render sets it. Golden files omit it.
 	Content contract.Latest `json:"-"`
 	// KubeletVersion is the version that nodes will report.
 	KubeletVersion string

@@ -112,8 +112,8 @@ func older(file payload.File, major, minor uint) bool {
 	return v.Major() < major || v.Major() == major && v.Minor() < minor
 }
 
-// gates maps each feature gate to the minor version of Kubernetes that made the gate generally available, or to 0. Set
-// a gate only for older versions: later versions remove the gate, and then the program doesn't start with it.
+// gates maps each feature gate to the minor version of Kubernetes that made the gate generally available, or to 0 if
+// none did. Set a gate only for older versions: later ones remove it, and then refuse to start with it.
 type gates map[string]uint
 
 func (g gates) of(file payload.File) map[string]bool {

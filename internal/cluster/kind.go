@@ -26,8 +26,7 @@ import (
 
 // Discovery lists the groups and kinds of an API server.
 type Discovery interface {
-	// GroupsAndMaybeResources lists all groups, and errors for group versions with unknown resources. Each call asks
-	// the server.
+	// GroupsAndMaybeResources asks the server for all groups, and for errors of group versions with unknown resources.
 	GroupsAndMaybeResources() (groups *metav1.APIGroupList,
 		resources map[schema.GroupVersion]*metav1.APIResourceList, failed map[schema.GroupVersion]error, err error)
 }

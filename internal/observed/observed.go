@@ -98,8 +98,8 @@ func (l *Log) look(id key, dated time.Time, isSo bool) policy.Since {
 }
 
 // NotReady returns when a Node stopped being Ready, or zero if the Node is Ready or nil. kubelet dates its reports with
-// the host's clock, which may be wrong, so NotReady returns when this operator saw the report. If kubelet is unresponsive,
-// the cluster's node lifecycle controller writes the status Unknown with a date, and NotReady uses this date.
+// the host's clock, which may be wrong, so NotReady returns when this operator saw the report. If kubelet reports
+// nothing, the cluster's node lifecycle controller writes the status Unknown with a date, and NotReady uses this date.
 func (l *Log) NotReady(node *corev1.Node) policy.Since {
 	if node == nil {
 		return policy.Since{}

@@ -1,8 +1,8 @@
 // Package pods reads pods with limited memory and without a cache.
 //
-// Users with the right to create pods can create any number of 1.5 MB each, and assign them to a node without a
+// Users with the right to create pods can create any number of pods, 1.5 MB each, and assign them to a node without a
 // scheduler. So drains and the check of workloads use this package. It reads one response of limited size at a time,
-// requests smaller pages if one is too large, and stops after some time. It stores no pods and changes nothing.
+// requests smaller pages if it is too large, and stops after some time. It stores no pods and changes nothing.
 package pods
 
 import (

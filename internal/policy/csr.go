@@ -21,8 +21,7 @@ type CSRVerdict string
 // A refused request stays pending, so someone else can still approve it. A denial is final. The operator only refuses
 // kubelets' requests, because administrators and the approver of cloud machines also decide about these requests. It
 // denies a daemon's request, because only this operator decides about it. If the request stayed pending, an
-// administrator might approve it: many guides say to approve all pending requests. A denial also shows the reason at
-// once.
+// administrator might approve it: many guides say to approve all of them. A denial also shows the reason at once.
 const (
 	// CSRIgnore: the request is not for this operator. Nothing is written.
 	CSRIgnore CSRVerdict = "Ignore"
@@ -30,11 +29,9 @@ const (
 	CSRWait CSRVerdict = "Wait"
 	// CSRApprove: the request obeys every rule.
 	CSRApprove CSRVerdict = "Approve"
-	// CSRRefuse: the request is for kubelet on a node of the operator, and breaks a rule. It stays pending and is
-	// reported.
+	// CSRRefuse: the request is for kubelet on an operator's node, and breaks a rule. It stays pending and is reported.
 	CSRRefuse CSRVerdict = "Refuse"
-	// CSRDeny: the request is for the daemon on an operator's node, or for a host that joins by itself, and breaks a
-	// rule.
+	// CSRDeny: the request breaks a rule, and is for the daemon on an operator's node, or a host that joins by itself.
 	CSRDeny CSRVerdict = "Deny"
 )
 

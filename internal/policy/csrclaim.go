@@ -28,7 +28,7 @@ type CSRClaim struct {
 	Kind CSRKind
 	// NodeName is the requested node identity, exactly as in the common name. It is unverified.
 	NodeName string
-	// HostID is the requested identity of a host that joins by itself, unverified. Then there is no NodeName.
+	// HostID is the requested, unverified identity of a host that joins by itself. With a HostID, NodeName is empty.
 	HostID string
 	// Request is the parsed request. Its signature is unverified.
 	Request *x509.CertificateRequest

@@ -20,7 +20,7 @@ func IsFirstKubeletRequest(csr *certificatesv1.CertificateSigningRequest, bootst
 	return bootstrapUser != "" && csr.Spec.Username == bootstrapUser
 }
 
-// CredentialOf returns the id of the token that authenticated the sender, or "". It is from the API server.
+// CredentialOf returns the id of the token that authenticated the sender, or "". The API server sets it.
 func CredentialOf(csr *certificatesv1.CertificateSigningRequest) string {
 	if ids := csr.Spec.Extra[contract.CredentialIDExtra]; len(ids) == 1 {
 		return ids[0]

@@ -33,7 +33,7 @@ type ReplaceCause string
 // Causes. A Machine is not replaced if its host never answers: the host may be slow, or behind a firewall. A
 // MachineHealthCheck can replace it.
 const (
-	// CauseKeyStale occurs when the host accepted the key of its creation, and refuses the current key.
+	// CauseKeyStale occurs when the host accepted the key that it was created with, and refuses the current key.
 	CauseKeyStale ReplaceCause = "KeyStale"
 	// CauseKeyRefused occurs when the host never accepted a key, and has refused the current key for refusalTimeout.
 	CauseKeyRefused ReplaceCause = "KeyRefused"

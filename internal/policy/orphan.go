@@ -20,8 +20,7 @@ const (
 // Orphan is the decision about a Node without an instance.
 type Orphan struct {
 	Cordon bool
-	// Release is the Node's intended value of contract.ReleasedAnnotation, or empty if it should not have the
-	// annotation.
+	// Release is the Node's intended contract.ReleasedAnnotation, or empty if it should not have the annotation.
 	Release string
 	// Remove means: delete the Node, because its host is clean or no longer exists.
 	Remove bool
@@ -47,8 +46,8 @@ func JudgeOrphan(node *corev1.Node, released bool, since, now time.Time) Orphan 
 	return orphan
 }
 
-// isOrphan reports whether the operator cordoned a Node because it has no instance. It then deleted the annotation with
-// the instance. A Node that still has this annotation may belong to an instance that is being replaced.
+// isOrphan reports whether the operator cordoned a Node because it has no instance. If so, it also deleted the
+// annotation with the instance. A Node that still has this annotation may belong to an instance that is being replaced.
 func isOrphan(node *corev1.Node) bool {
 	return node.Annotations[contract.InstanceAnnotation] == "" &&
 		(IsOurs(node) || node.Annotations[contract.CordonedAnnotation] == "true")

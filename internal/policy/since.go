@@ -6,7 +6,7 @@ import "time"
 const Witnessed = time.Minute
 
 // Since is when a state began. It is zero while there is no such state. To compute a duration, subtract Began or Seen
-// from a time of this process's clock. Go then uses the monotonic clock, which the wall clock's steps don't affect.
+// from a time of this process's clock. Go then uses the monotonic clock, which steps of the wall clock don't affect.
 type Since struct {
 	// Began is the best known start of the state. Seen is when this operator first saw the state.
 	Began, Seen time.Time

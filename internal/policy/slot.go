@@ -56,7 +56,7 @@ type RolloutState struct {
 	// NotReady is when each Node stopped being Ready, by node name.
 	NotReady map[string]Since
 	Config   *v1alpha1.WindowsMachineConfig
-	// Machines are the Machines to replace. While IsKnown is false, the list is incomplete, and slots stay.
+	// Machines are the Machines to replace. While IsKnown is false, the list is incomplete, and Machines keep slots.
 	Machines []ReplaceCandidate
 	IsKnown  bool
 	// Uses is the UID of the instance that is about to use its slot, or empty.

@@ -66,8 +66,7 @@ type DrainFacts struct {
 	// leave its previous revision.
 	Drain                      DrainState
 	Uncordoned, IsOut, HasLeft bool
-	// IsUndrained says that the revision wasn't requested from the daemon yet, and pods may have started since the
-	// drain.
+	// IsUndrained says that the revision wasn't requested yet, and that pods may have started since the drain.
 	IsUndrained bool
 }
 

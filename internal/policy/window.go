@@ -57,8 +57,7 @@ const longestShift = 3 * time.Hour
 
 // after returns the first opening time after t, or zero if there is none.
 func (s starts) after(t time.Time) (first time.Time) {
-	// Around a change of clocks, a later wall-clock time may be an earlier instant, so look at both sides of the
-	// change.
+	// Around a change of clocks, a later wall-clock time may be an earlier instant, so look at both sides.
 	for wall := s.wall.Next(s.shown(t).Add(-longestShift)); !wall.IsZero(); wall = s.wall.Next(wall) {
 		if !first.IsZero() && wall.After(s.shown(first).Add(longestShift)) {
 			return first

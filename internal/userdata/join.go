@@ -61,7 +61,7 @@ func JoinCommand(in Join) (string, error) {
 // apiServerName is a name that is in every API server's certificate, on OpenShift and on clusters that kubeadm created.
 const apiServerName = "kubernetes.default.svc"
 
-// quoted escapes JSON for single quotes in PowerShell, which accepts some characters outside of ASCII as such quotes.
+// quoted escapes JSON for single quotes in PowerShell, which also accepts some non-ASCII characters as single quotes.
 func quoted(text string) string {
 	var out strings.Builder
 	for _, r := range text {

@@ -74,7 +74,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 // on the cluster, decide reads the Node from the API server and lets the policy decide a second time, because a denial
 // is final. All other decisions cost the API server no request, so thousands of foreign requests don't delay other
 // requests. For an approval, a Node from the cache is good enough: the operator reads the Node from the API server
-// before it creates a token, and a token is valid for one key. The next event of a stale cache wakes a waiting request.
+// before it creates a token, and a token is valid for one key. If the cache is stale, its next event wakes the request.
 func (r *Reconciler) decide(ctx context.Context, csr *certificatesv1.CertificateSigningRequest,
 	claim policy.CSRClaim) (policy.CSRDecision, error) {
 	in, err := r.gather(ctx, r.client, csr, claim)

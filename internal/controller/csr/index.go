@@ -11,7 +11,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// Indexes of the cache. They let a foreign request cost one lookup, no matter how many nodes and instances there are.
+// Indexes of the cache. With them, a foreign request costs one lookup for any number of nodes and instances.
 const (
 	// requestsAbout finds pending requests by the node and by each address that they ask for.
 	requestsAbout = "csr.about"

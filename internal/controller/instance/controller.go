@@ -38,7 +38,7 @@ const (
 	pausedRetry = time.Hour
 )
 
-// Reconciler reconciles many WindowsInstances in parallel, each one step at a time.
+// Reconciler reconciles many WindowsInstances in parallel, and takes one step at a time for each.
 type Reconciler struct {
 	client   client.Client
 	parts    *journey.Parts
@@ -240,7 +240,7 @@ func (c *reconciliation) stop() {
 	c.slot.release()
 }
 
-// endWork ends the work at the host, and releases its join slot or its place in the queue for one.
+// endWork ends the work at the host, and releases its join slot, or its place in the queue for a slot.
 func (c *reconciliation) endWork() {
 	c.memory.session.End()
 	c.parts.Slots.Release(c.instance.UID)

@@ -22,7 +22,7 @@ type memory struct {
 	uid     types.UID
 	key     types.NamespacedName
 	session journey.Session
-	// version is the newest resource version of the instance that the operator read or wrote. versionAt is when.
+	// version is the newest resource version that the operator read or wrote. versionAt is when that was.
 	version   string
 	versionAt time.Time
 	// isBehind reports that the API server refused a write because the instance has a newer version.
@@ -40,7 +40,7 @@ type memory struct {
 	keyRequest string
 	// interrupt ends the work at the host. It is nil if there is no such work. Reconciler.mu guards it.
 	interrupt context.CancelCauseFunc
-	// failedIn is the phase of the last failed attempt. The status shows why until a new attempt completes this phase.
+	// failedIn is the phase of the last failed attempt. The status shows the reason until an attempt completes it.
 	failedIn v1alpha1.Phase
 	// isHurried reports that a user has ended the pause that follows the last failed attempt.
 	isHurried bool
@@ -85,7 +85,7 @@ func (r *Reconciler) begin(instance *v1alpha1.WindowsInstance) *memory {
 	return started
 }
 
-// memory returns the memory of an instance, or creates it, and ends an earlier instance of this name.
+// memory returns an instance's memory. If there is none, it creates one, and ends an earlier instance of this name.
 func (r *Reconciler) memory(instance *v1alpha1.WindowsInstance) *memory {
 	r.mu.Lock()
 	found, ok := r.memories[instance.UID]
@@ -128,8 +128,7 @@ func (r *Reconciler) end(one *memory) {
 // errLeaving is the reason for cancelling the work at a host if its instance is deleted.
 var errLeaving = errors.New("the removal of the instance was requested")
 
-// interruptible returns a context for work at the host. It is cancelled if the instance is deleted. Call ended when the
-// work is done.
+// interruptible returns a context for work, which is cancelled if the instance is deleted. Call ended after the work.
 func (r *Reconciler) interruptible(ctx context.Context, one *memory) (work context.Context, ended func()) {
 	work, cancel := context.WithCancelCause(ctx)
 	r.mu.Lock()

@@ -76,7 +76,7 @@ func (s *slot) release() {
 	s.instance.Status.Slot = nil
 }
 
-// withdraw removes a request that this reconcile did not repeat. It could keep other nodes from getting slots.
+// withdraw removes a request that this reconcile did not repeat. Such a request could keep other nodes from slots.
 func (s *slot) withdraw() {
 	if !s.isWanted && !s.instance.Status.HasSlot() {
 		s.instance.Status.Slot = nil

@@ -34,8 +34,7 @@ type attempts struct {
 type attempt struct {
 	Hash     string      `json:"publicKeyHash"`
 	Machines []types.UID `json:"machines"`
-	// Newest is when the newest of these Machines was created, according to the API server, like every date of a
-	// Machine.
+	// Newest is when the newest of these Machines was created. Like all dates of Machines, it is from the API server.
 	Newest metav1.Time `json:"newest"`
 }
 

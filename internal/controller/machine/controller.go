@@ -80,8 +80,7 @@ func (r *Reconciler) read(ctx context.Context) (v view, err error) {
 	return v, nil
 }
 
-// project creates, changes and removes instances according to the Machines. again is the time until the next reconcile,
-// or 0.
+// project creates, changes and removes instances to match Machines. again is the time until the next reconcile, or 0.
 func (r *Reconciler) project(ctx context.Context, v view) (again time.Duration, err error) {
 	if v.platform, err = r.options.Platform(ctx); err != nil {
 		logf.FromContext(ctx).V(1).Info("machines wait for the cluster's platform", "why", err.Error())

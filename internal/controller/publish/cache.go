@@ -54,7 +54,7 @@ func named(name string) fields.Selector {
 	return fields.OneTermEqualSelector(metav1.ObjectNameField, name)
 }
 
-// NewCache is for a manager's option NewCache. It creates a cache that ignores kinds that the cluster lacks. With the
+// NewCache creates a cache, for a manager's option NewCache, that ignores kinds that the cluster lacks. With the
 // default cache, the operator would exit at its start, without reporting which kind is missing.
 func NewCache(config *rest.Config, options cache.Options) (cache.Cache, error) {
 	served := maps.Clone(options.ByObject)

@@ -207,8 +207,7 @@ func networkWarning(cluster blueprint.Facts) *contract.Problem {
 		"the hybrid network uses the default VXLAN port on vSphere")
 }
 
-// missingOn returns those missing programs that nodes of this cluster need. It omits other networks' and platforms'
-// programs.
+// missingOn returns the missing programs that nodes of this cluster need, not programs for other networks or platforms.
 func missingOn(cluster blueprint.Facts, all []payload.Missing) []payload.Missing {
 	return slices.DeleteFunc(slices.Clone(all), func(m payload.Missing) bool {
 		part, ok := payload.PartNamed(m.Name)

@@ -232,7 +232,7 @@ func isUploaded(name string) bool {
 // inRPCDir returns the path of a file in the RPC directory, relative to the user's home, where SFTP starts.
 func inRPCDir(name string) string { return contract.RPCDir + "/" + name }
 
-// isPlainName reports whether a name is in the RPC directory, and means the same for SFTP, Windows and all shells.
+// isPlainName reports whether a name refers to a file in the RPC directory, alike for SFTP, Windows and all shells.
 func isPlainName(name string) bool {
 	if name == "" || len(name) > 128 || strings.HasPrefix(name, ".") || strings.HasSuffix(name, ".") {
 		return false

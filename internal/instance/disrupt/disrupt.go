@@ -1,4 +1,4 @@
-// Package disrupt upgrades a node, rolls it back to its previous revision, or reboots its host. It requests this from
+// Package disrupt upgrades a node, rolls it back to its previous revision, or reboots its host. It requests these from
 // the node's daemon with annotations of the Node, and never contacts a host. It gathers the facts for a table in
 // package policy, policy.NextUpgrade, which decides what to do next. The instance controller calls it.
 package disrupt
@@ -363,7 +363,7 @@ func (d *Disrupt) fail(ctx context.Context, view *View, facts policy.UpgradeFact
 	return outcome, true
 }
 
-// tryLater returns the node to service until the next try, because of why. result is the result; empty for a failure.
+// tryLater returns the node to service until the next try. why is the reason. result is empty if the disruption failed.
 func (d *Disrupt) tryLater(ctx context.Context, view *View, result string, why *contract.Problem) journey.Outcome {
 	status := &view.Instance.Status
 	activity := status.Activity

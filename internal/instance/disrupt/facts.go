@@ -234,7 +234,7 @@ func (d *Disrupt) lacks(view *View) *contract.Problem {
 	return nil
 }
 
-// lacksBack returns why a node is not healthy at its previous revision, or nil. The message contains since.
+// lacksBack returns why a node is not healthy at its previous revision, or nil. The message contains the text since.
 func (d *Disrupt) lacksBack(view *View, reason contract.Reason, since string) *contract.Problem {
 	update, node, held := view.activity(), view.Node, view.Instance.Status.HeldRevision
 	ready, message := journey.NodeReady(node)

@@ -124,7 +124,7 @@ func isAnotherBoot(reboot *v1alpha1.Activity, node *corev1.Node) bool {
 	return reboot.BootID != "" && boot != "" && reboot.BootID != boot
 }
 
-// needsNoReboot finishes a reboot that has happened, and refuses one after MaxReboots. Otherwise, ends is false.
+// needsNoReboot finishes a reboot that has happened, and refuses another after MaxReboots. Otherwise, ends is false.
 func (d *Disrupt) needsNoReboot(ctx context.Context, view *View) (outcome journey.Outcome, ends bool) {
 	status, node := &view.Instance.Status, view.Node
 	ready, message := journey.NodeReady(node)

@@ -36,8 +36,8 @@ type Finding struct {
 	Updating, Rebooting bool
 }
 
-// Corrects reports whether Check would request another revision from the daemon than the last requested one. Then don't
-// call Check with a Node from a stale cache, because the node may already be changing to it.
+// Corrects reports whether Check would request another revision from the daemon than the last requested one. If so,
+// don't call Check with a Node from a stale cache, because the node may already be changing to it.
 func (h *Health) Corrects(ctx context.Context, instance *v1alpha1.WindowsInstance, node *corev1.Node) bool {
 	if journey.Foreign(node, instance) != nil {
 		return false
@@ -57,8 +57,8 @@ func toHave(status *v1alpha1.WindowsInstanceStatus) string {
 	return status.DesiredRevision
 }
 
-// refusedRetry is the pause after the API server refused marks. A change of a policy, unlike the instance, sends no
-// event.
+// refusedRetry is the pause after the API server refused marks. A change of the instance sends an event, but a change
+// of a policy doesn't.
 const refusedRetry = time.Minute
 
 // Check decides what a joined host needs, and restores missing marks of its Node. node is nil if there is no Node.

@@ -188,7 +188,7 @@ func stranded(instance *v1alpha1.WindowsInstance) journey.Outcome {
 		instance.Spec.Address))
 }
 
-// waitInSlot waits for an event with the join slot. If that takes too long, the attempt fails and frees the slot.
+// waitInSlot keeps the join slot and waits for an event. If that takes too long, the attempt fails and frees the slot.
 func (j *Join) waitInSlot(instance *v1alpha1.WindowsInstance, reason contract.Reason, format string,
 	args ...any) journey.Outcome {
 	if waited := j.inPhase(instance); waited > waitLimit {

@@ -157,7 +157,7 @@ func awaitBoot(activity *v1alpha1.Activity, now time.Time) {
 	}
 }
 
-// retryReboot clears why a reboot failed, so that the operator requests it again without a join if it didn't happen.
+// retryReboot clears why a reboot failed. If the reboot didn't happen, the operator requests it again, without a join.
 func retryReboot(status *v1alpha1.WindowsInstanceStatus) {
 	if reboot := status.Reboot(); reboot != nil {
 		reboot.Reason, reboot.Message = "", ""

@@ -11,7 +11,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 )
 
-// slotRetry is when a host that waits for a join slot is checked again. Usually, a released slot ends the wait earlier.
+// slotRetry is how often a host that waits for a join slot is checked. Usually, a released slot ends the wait earlier.
 const slotRetry = time.Minute
 
 // connect opens the connection, pins the host key, and takes a join slot. A host that can't be reached takes no slot.

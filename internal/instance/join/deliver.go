@@ -15,9 +15,8 @@ import (
 // streamName is the name of the payload's file in the RPC directory.
 const streamName = "payload.tar.zst"
 
-// deliver sends the missing files to the host in one stream, and lets the host verify them. The host keeps files that
-// have arrived, so an interrupted transfer continues later. Then deliver requests a slot, because the next phase may be
-// disruptive.
+// deliver sends the missing files in one stream, and lets the host verify them. The host keeps files that have arrived,
+// so an interrupted transfer continues later. Then deliver requests a slot, because the next phase may be disruptive.
 func (j *Join) deliver(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	session *journey.Session) journey.Outcome {
 	if session.Found == nil {

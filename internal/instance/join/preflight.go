@@ -189,7 +189,7 @@ func claimant(instance *v1alpha1.WindowsInstance, facts contract.HostFacts, clus
 		IsSole: cluster.NetworkType == blueprint.NetworkOVNKubernetes}
 }
 
-// duplicate returns the problem that the instance owner already has this host name or installation of Windows.
+// duplicate returns the problem that another instance, owner, already has this host name or installation of Windows.
 func (j *Join) duplicate(instance *v1alpha1.WindowsInstance, name string, by,
 	owner journey.Claimant) *contract.Problem {
 	if owner.MachineID == by.MachineID {

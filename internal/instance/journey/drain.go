@@ -189,9 +189,8 @@ func (p *Parts) drainSince(instance *v1alpha1.WindowsInstance) policy.Since {
 	return p.Observed.Since(instance, "drain", began)
 }
 
-// IsAPIResponse reports whether the API server answered a request, even with an error. It may refuse an eviction
-// because of a disruption budget (429), two budgets for one pod (500), or a webhook that denies it (4xx) or fails
-// (500).
+// IsAPIResponse reports whether the API server answered a request, even with an error. It may refuse an eviction for a
+// disruption budget (429), two budgets for one pod (500), or a webhook that denies it (4xx) or fails (500).
 func IsAPIResponse(err error) bool {
 	status := apierrors.APIStatus(nil)
 	return errors.As(err, &status) && !apierrors.IsServiceUnavailable(err)

@@ -97,7 +97,7 @@ type FirstContact interface {
 	// should be known, but isn't, SharedHostKey returns a *contract.Problem.
 	SharedHostKey(ctx context.Context, instance *v1alpha1.WindowsInstance) (string, error)
 	// PresentHostKey returns the host key in the user data of new hosts, or "". If SharedHostKey returns "", the host
-	// may show any key. But if it shows the present key, this isn't pinned, because several hosts have it.
+	// may show any key. But the operator doesn't pin the present key, because several hosts have it.
 	PresentHostKey(ctx context.Context) (string, error)
 }
 

@@ -136,8 +136,8 @@ func (r *Revisions) Compare(ctx context.Context, from string, to blueprint.Desir
 	return update
 }
 
-// compare compares the manifest of an earlier revision with the desired one. known is false if it can't read the
-// earlier manifest. forGood is false if this manifest doesn't match its revision's name, because it will be corrected.
+// compare compares the manifest of an earlier revision with the desired one. known is false if it can't read the first.
+// forGood is false if the first doesn't match its revision's name, because the publisher will correct it.
 func (r *Revisions) compare(ctx context.Context, from string, to blueprint.Desired) (c change, known, forGood bool) {
 	published := &corev1.ConfigMap{}
 	if err := r.options.Client.Get(ctx, types.NamespacedName{Namespace: r.options.Namespace,

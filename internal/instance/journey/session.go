@@ -19,8 +19,7 @@ type Session struct {
 	Token   credential.Token
 	Request []byte // the daemon's certificate request
 	CSR     string // the name of its CertificateSigningRequest
-	// FailingSince is when calls of the API server began to fail. While they succeed, it is zero or before the current
-	// phase.
+	// FailingSince is when calls of the API server began to fail. While they succeed, it is zero or before this phase.
 	FailingSince time.Time
 	// IsGranted reports that the host may be disrupted: its node has a slot in the rollout budget, or needs none.
 	IsGranted bool
