@@ -154,8 +154,7 @@ func orWait[T any](facts *blueprint.Facts, value T, err error) (T, error) {
 	return orNone(value, err)
 }
 
-// Settings returns the WindowsMachineConfig. While the object doesn't exist, Settings returns the result of Remembered,
-// which has no resourceVersion.
+// Settings returns the WindowsMachineConfig or, if it doesn't exist, Remembered's result without a resourceVersion.
 func Settings(ctx context.Context, reader client.Reader, namespace string) (*v1alpha1.WindowsMachineConfig, error) {
 	config := &v1alpha1.WindowsMachineConfig{}
 	err := reader.Get(ctx, client.ObjectKey{Name: contract.MachineConfigObject}, config)

@@ -26,8 +26,7 @@ type Source interface {
 
 // Input is one object that facts are read from, or all objects of a kind.
 type Input struct {
-	// Object has the type of the input, and a namespace if its kind is namespaced. If Object has no name, the input is
-	// all objects of this kind.
+	// Object has the input's type, and its namespace, if any. Without a name, the input is all objects of this kind.
 	Object client.Object
 	// Content returns the part of an input's object that contains facts. Two objects with equal content contain equal
 	// facts. If an object contains no facts, its content is an empty string.

@@ -59,9 +59,8 @@ func bundleOf(raw []byte, name, field, fix string) (string, error) {
 	return ca, nil
 }
 
-// bundle normalises a PEM bundle: it drops comments and duplicates, and sorts the certificates. So the results for two
-// bundles with the same certificates are equal. It skips certificates that can't be parsed, because kubelet rejects a
-// file with such a certificate.
+// bundle normalises a PEM bundle: it drops comments and duplicates, and sorts the certificates. So bundles with the
+// same certificates have the same result. It skips invalid certificates, because kubelet rejects files with them.
 func bundle(raw []byte) (string, error) {
 	if len(raw) > maxBundle {
 		return "", errors.New("the bundle is larger than 256 KiB")

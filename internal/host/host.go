@@ -41,8 +41,7 @@ type Conn interface {
 	// keys, has proved that it owns them, and shows them to clients that expect them. The key of this connection may
 	// be among them. The result is empty if the machine announces none. A repeated call returns the same result.
 	ProveHostKeys(ctx context.Context) (keys []string, err error)
-	// Address returns the remote IP address, or netip.Addr{} on a network without IP addresses. A repeated
-	// call returns the same result.
+	// Address returns the remote IP address, or netip.Addr{} on a network without IP addresses. It never changes.
 	Address() netip.Addr
 	// Upload ensures that the daemon's binary is in the RPC directory. If the binary is missing or has another size,
 	// Upload sends it under a temporary name and renames it. If an earlier connection broke during the upload, Upload

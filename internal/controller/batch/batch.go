@@ -1,8 +1,8 @@
 // Package batch merges events for controllers that reconcile the whole fleet at once. After the first of many events,
 // such a controller waits a moment, and then reconciles once for all of them.
 //
-// A change to hundreds of nodes causes hundreds of events within seconds. Without batch, such a controller would read
-// the whole fleet after each event.
+// A change to hundreds of nodes causes hundreds of events within seconds. Without batch, a controller would read the
+// fleet after each event.
 package batch
 
 import (

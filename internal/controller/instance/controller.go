@@ -167,8 +167,7 @@ func (c *reconciliation) step(ctx context.Context) (ctrl.Result, error) {
 		return checking{c}.run(ctx)
 	case c.instance.Spec.Paused:
 		c.stop()
-		// During the pause, a user may have stopped the daemon. Restart the time limit for the daemon's response, so
-		// that the daemon has time to start.
+		// A user may have stopped the daemon during the pause. Restart its time limit, so that it has time to start.
 		c.parts.Daemons.Forget(c.instance)
 		c.report(ctx, journey.Wait(pausedRetry, contract.ReasonPaused, "spec.paused is true"))
 		return c.result(ctx, pausedRetry)
@@ -268,8 +267,7 @@ func (c *reconciliation) failed(ctx context.Context, outcome journey.Outcome) (c
 	return c.result(ctx, wait)
 }
 
-// check takes the next step for a host that has joined. If there is nothing to do, it only reads the Node from the
-// cache, and writes nothing.
+// check takes the next step for a joined host. If there is nothing to do, it only reads the Node from the cache.
 func (c *reconciliation) check(ctx context.Context) (ctrl.Result, error) {
 	found, err := c.look(ctx, c.node)
 	if err != nil {

@@ -50,8 +50,7 @@ func newMeters(registry prometheus.Registerer) (*meters, error) {
 // scrapeTimeout limits how long a scrape waits for the caches to be filled. Reading from them takes only milliseconds.
 const scrapeTimeout = 5 * time.Second
 
-// instances collects the metrics of all WindowsInstances from the caches when it is scraped, so that there are no
-// metrics of deleted instances.
+// instances collects the metrics of all WindowsInstances from the caches at each scrape, so that none are outdated.
 type instances struct {
 	parts *journey.Parts
 

@@ -44,8 +44,7 @@ type Reconciler struct {
 	options  Options
 	// hasAddress reports whether the name of a host has an address in DNS.
 	hasAddress func(ctx context.Context, name string) bool
-	// missing contains the Machines that don't become nodes. restricted contains the Machines that should be replaced
-	// but can't be replaced now.
+	// missing contains Machines that don't become nodes, and restricted those that should be replaced but can't be now.
 	missing, restricted conditions
 }
 
@@ -177,8 +176,7 @@ func (r *Reconciler) leave(ctx context.Context, instance *v1alpha1.WindowsInstan
 	return cmp.Or(err, errChanged) // the cache lags, or the host is being cleaned and its Machine isn't cached
 }
 
-// discard removes an instance whose host is destroyed with its Machine. It sets the removal policy to Discard, unless
-// the user has set the policy Force.
+// discard removes an instance whose host is destroyed with its Machine: its policy becomes Discard, unless it is Force.
 func (r *Reconciler) discard(ctx context.Context, instance *v1alpha1.WindowsInstance) error {
 	if instance.Spec.RemovalPolicy != v1alpha1.RemovalForce && instance.Spec.RemovalPolicy != v1alpha1.RemovalDiscard {
 		wanted := instance.DeepCopy()
@@ -201,8 +199,8 @@ func (r *Reconciler) deleteInstance(ctx context.Context, instance *v1alpha1.Wind
 	return nil
 }
 
-// machineOf reads the Machine of an instance from the API server. isGone reports that the host of the instance is
-// destroyed, or soon will be.
+// machineOf reads an instance's Machine from the API server. isGone reports that its host is destroyed, or soon will
+// be.
 func (r *Reconciler) machineOf(ctx context.Context, instance *v1alpha1.WindowsInstance) (
 	machine *machinev1beta1.Machine, isGone bool, err error) {
 	machine = &machinev1beta1.Machine{}

@@ -21,8 +21,7 @@ func AddToScheme(scheme *runtime.Scheme) error { return machinev1beta1.Install(s
 // windows selects the Machines that run Windows.
 func windows() labels.Set { return labels.Set{contract.MachineOSLabel: contract.OSIDWindows} }
 
-// cached configures the cache. The cache contains the Machines that run Windows, without the fields that only clouds
-// read, and all MachineSets.
+// cached configures a cache of Windows Machines, without the fields that only clouds read, and of all MachineSets.
 func cached() map[client.Object]ctrlcache.ByObject {
 	inNamespace := map[string]ctrlcache.Config{contract.MachineAPINamespace: {}}
 	return map[client.Object]ctrlcache.ByObject{

@@ -127,8 +127,7 @@ func (s *starter) begin() error {
 	return nil
 }
 
-// instanceNews returns the parts of an instance whose changes trigger this controller: the data from the Machine, a
-// refusal of the key, and the slot.
+// instanceNews returns what triggers this controller: an instance's data from the Machine, key refusal, and slot.
 func instanceNews(i *v1alpha1.WindowsInstance) []any {
 	return []any{i.Generation, i.DeletionTimestamp, i.Status.PublicKeyHash, i.Status.KeyRefusal, i.Status.Slot,
 		i.Status.NodeName}

@@ -188,8 +188,7 @@ type claim int
 
 const (
 	unclaimed claim = iota
-	// mayBeClaimed means that an instance without a Node shares an address with this Node, or that this Node's
-	// annotation contains the instance.
+	// mayBeClaimed: an instance without a Node has an address of this Node, or is in this Node's annotation.
 	mayBeClaimed
 	claimed
 )

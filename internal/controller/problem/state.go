@@ -81,8 +81,7 @@ func OfCreate(instance string, err error) (*contract.Problem, error) {
 // named is how many details, at most, Sum includes for each reason.
 const named = 3
 
-// Sum merges the problems with the same reason into one, because hundreds of hosts may have the same problem. The
-// result is sorted by reason.
+// Sum merges problems with the same reason, because hundreds of hosts may have one problem, and sorts by reason.
 func Sum(problems []*contract.Problem) (all []*contract.Problem) {
 	details := map[contract.Reason][]string{}
 	for _, problem := range problems {

@@ -1,6 +1,6 @@
 // Package publish renders the desired state of nodes from the facts of the cluster, and publishes it as the ConfigMap
-// windows-services-<revision>. The Secret with the same name contains the confidential part. The package deletes
-// revisions that are no longer used.
+// windows-services-<revision>. The Secret with the same name contains the confidential part. The package deletes unused
+// revisions.
 //
 // The operator runs it. The journeys of internal/instance and the controller of the settings read the result from
 // Source. It never writes to a Node, so it never changes a node's revision. One controller writes these objects:

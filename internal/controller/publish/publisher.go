@@ -141,8 +141,7 @@ func (p *publisher) publish(ctx context.Context, config *v1alpha1.WindowsMachine
 	return again, errors.Join(unwritten, p.remember(ctx, last))
 }
 
-// rememberSettings stores the spec of the WindowsMachineConfig if the object exists. It doesn't change the parts of the
-// status that are already stored.
+// rememberSettings stores the WindowsMachineConfig's spec if it exists, and keeps the stored parts of its status.
 func (p *publisher) rememberSettings(ctx context.Context, config *v1alpha1.WindowsMachineConfig) error {
 	if config.ResourceVersion == "" {
 		return nil

@@ -26,8 +26,7 @@ type Source struct {
 
 // state is the result of the publisher's last passes.
 type state struct {
-	// published reports that a desired state is published. If so, desired is that state. It was rendered from facts and
-	// from this generation of the WindowsMachineConfig.
+	// If published is true, desired is the published state, rendered from facts and this generation of the settings.
 	published  bool
 	desired    blueprint.Desired
 	facts      blueprint.Facts
@@ -163,8 +162,7 @@ func (s *Source) addresses() (blueprint.Facts, error) {
 	return known, nil
 }
 
-// Platform returns the cluster's platform, even if problems prevent hosts from joining. If the platform has not been
-// read yet, it returns an error.
+// Platform returns the cluster's platform, even if hosts can't join, or an error while the platform is unknown.
 func (s *Source) Platform(context.Context) (contract.Platform, error) {
 	known, err := s.readFacts()
 	return known.Platform, err

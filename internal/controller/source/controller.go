@@ -45,16 +45,15 @@ type Reconciler struct {
 	live      client.Reader
 	events    events.EventRecorder
 	namespace string
-	// reported contains the problems of entries that an event has already reported. problems collects the reasons why
-	// valid entries have no instance.
+	// reported contains entries' problems that have an event. problems collects why valid entries have no instance.
 	reported, problems *problem.State
 	// absentSince is when the ConfigMap became absent. If the operator restarts, absenceGrace starts again.
 	absentSince atomic.Pointer[time.Time]
 	now         func() time.Time
 }
 
-// Setup adds the controller to a manager. namespace is the operator's namespace. problems collects the reasons why
-// valid entries have no instance.
+// Setup adds the controller to a manager. namespace is the operator's. problems collects why valid entries have no
+// instance.
 func Setup(mgr ctrl.Manager, namespace string, problems *problem.State) error {
 	r := &Reconciler{client: mgr.GetClient(), live: mgr.GetAPIReader(),
 		events: mgr.GetEventRecorder(contract.OperatorServiceAccount), namespace: namespace,

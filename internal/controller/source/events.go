@@ -21,8 +21,7 @@ const (
 	eventTeardown = "InstanceTeardown"
 )
 
-// grace returns the rest of absenceGrace, or 0 when it is over. When absenceGrace starts, grace reports in an event how
-// many hosts will be removed.
+// grace returns the rest of absenceGrace, or 0. At its start, an event reports how many hosts will be removed.
 func (r *Reconciler) grace(ctx context.Context, instances []v1alpha1.WindowsInstance) time.Duration {
 	now := r.now()
 	if since := r.absentSince.Load(); since != nil && !since.After(now) {

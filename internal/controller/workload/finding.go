@@ -16,8 +16,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// found identifies an event. It includes the namespace, because a pod may have an owner reference with the UID of an
-// object in another namespace.
+// found identifies an event. It has a namespace, because a pod's owner reference may have a UID of another namespace.
 type found struct {
 	namespace string
 	owner     types.UID

@@ -99,8 +99,7 @@ func (c *conn) Send(context.Context, string, io.Reader) (int64, error) {
 	return 0, errors.New("a host that joins by itself fetches its payload")
 }
 
-// RemoveUpload implements host.Conn. It does nothing: when the Secret is deleted together with the instance, the host
-// itself removes the program.
+// RemoveUpload implements host.Conn. It does nothing: the host removes the program when the Secret is deleted.
 func (c *conn) RemoveUpload(context.Context) error { return nil }
 
 // Err implements host.Conn.

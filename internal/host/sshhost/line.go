@@ -87,8 +87,7 @@ func (c *conn) lostWhile(doing string) *contract.Problem {
 	return contract.NewProblem(contract.ReasonConnectionLost, "%s on %s: %v", doing, c.address, cause)
 }
 
-// during runs an operation that can't be cancelled. If ctx ends during the operation, during closes the connection,
-// which interrupts the operation.
+// during runs an operation that can't be cancelled. If ctx ends, it closes the connection to interrupt the operation.
 func (c *conn) during(ctx context.Context, doing string, work func() error) error {
 	if err := c.Err(); err != nil {
 		return c.lostWhile(doing)

@@ -277,8 +277,7 @@ func put(files *sftp.Client, name string, content io.Reader) (sent int64, err er
 	return sent, nil
 }
 
-// resumeMargin is how many bytes at the end of a broken transfer are sent again, because concurrent writes
-// may have arrived in any order.
+// resumeMargin is how many bytes of a broken transfer are sent again, because concurrent writes arrive in any order.
 const resumeMargin = 4 << 20
 
 // open opens the temporary file of a transfer. If an earlier transfer broke, open skips the part of content that the

@@ -18,8 +18,8 @@ import (
 
 // Tokens creates bootstrap tokens for kubelets.
 type Tokens interface {
-	// BootstrapToken returns a token that lets one instance's kubelet request its certificate. Each call returns a new
-	// token. Earlier tokens stay valid.
+	// BootstrapToken returns a new token that lets an instance's kubelet request its certificate. Old tokens stay
+	// valid.
 	BootstrapToken(ctx context.Context, instance *v1alpha1.WindowsInstance) (Token, error)
 	// Revoke revokes all tokens of an instance. A repeated call does nothing.
 	Revoke(ctx context.Context, instance *v1alpha1.WindowsInstance) error

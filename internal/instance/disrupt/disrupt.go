@@ -44,8 +44,7 @@ type View struct {
 	Saved    *v1alpha1.WindowsInstanceStatus
 	Node     *corev1.Node
 	Bounds   journey.Bounds
-	// Desired is the published revision, or nil. Change is the update from the node's revision to Desired, or nil if
-	// the node needs no update.
+	// Desired is the published revision, or nil. Change is the update from the node's revision to Desired, if needed.
 	Desired *blueprint.Desired
 	Change  *journey.Update
 	// Fetch remembers the daemon's last reports about its payload.
@@ -71,8 +70,7 @@ func (v *View) activity() *v1alpha1.Activity { return v.Instance.Status.Activity
 // maxSteps limits the steps of one reconcile. An upgrade has a dozen steps.
 const maxSteps = 50
 
-// Next takes the next steps of an upgrade or a reboot, until it must wait, or the host must be joined again. A repeated
-// call continues from the status.
+// Next takes steps of an upgrade or a reboot until it must wait, or the host must join. It continues from the status.
 func (d *Disrupt) Next(ctx context.Context, view *View, kind v1alpha1.ActivityKind) (journey.Outcome, error) {
 	if kind == v1alpha1.ActivityReboot {
 		if outcome, ends := d.needsNoReboot(ctx, view); ends {

@@ -22,8 +22,8 @@ const (
 	// rebootsInARow is the maximum time between two reboots that count as consecutive. If a host withdraws its request
 	// in between, the reboots still count as consecutive, because a host may withdraw a request for a moment.
 	rebootsInARow = time.Hour
-	// againRetry is the pause before the operator checks whether a reboot is still requested. A new request
-	// starts a reconcile at once.
+	// againRetry is the pause before a check whether a reboot is still requested. A new request starts a reconcile at
+	// once.
 	againRetry = time.Minute
 )
 
@@ -34,9 +34,9 @@ const (
 	rebootPending   = "Pending"   // Windows has a pending reboot, and spec.rollout.rebootWhenPending is set
 )
 
-// WhyReboot returns the source of a request for a reboot of a node, or an empty string. If the daemon doesn't report
-// its boot ID, WhyReboot returns an empty string, because a reboot could not be verified. If pending is true, a request
-// by Windows is a source as well.
+// WhyReboot returns the source of a request for a reboot of a node, or an empty string. It returns an empty string if
+// the daemon doesn't report its boot ID, because a reboot could not be verified. If pending is true, a request by
+// Windows is a source as well.
 func WhyReboot(node *corev1.Node, pending bool) string {
 	asked := func(annotation string) bool { _, ok := node.Annotations[annotation]; return ok }
 	switch {

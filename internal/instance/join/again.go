@@ -20,8 +20,8 @@ func OverSSH(status *v1alpha1.WindowsInstanceStatus) *v1alpha1.Activity {
 	return nil
 }
 
-// ResetForRejoin prepares the status of a host for another join. If an upgrade or a rollback had begun, the host joins
-// at its last verified revision.
+// ResetForRejoin prepares the status for another join: at the last verified revision if an upgrade or rollback had
+// begun.
 func ResetForRejoin(status *v1alpha1.WindowsInstanceStatus) {
 	status.Phase = v1alpha1.PhasePending
 	activity := status.Activity
@@ -103,8 +103,7 @@ func (j *Join) Turn(ctx context.Context, instance *v1alpha1.WindowsInstance) err
 	return nil
 }
 
-// GiveUp ends an upgrade over SSH. The host joins at its last verified revision. Once its node is Ready, the node is
-// upgraded like any other node.
+// GiveUp ends an upgrade over SSH: the host joins at its last verified revision, and is upgraded normally once Ready.
 func GiveUp(status *v1alpha1.WindowsInstanceStatus) {
 	if status.IsRequested() {
 		status.DesiredRevision = status.HeldRevision

@@ -158,8 +158,7 @@ func (j *Join) recognise(instance *v1alpha1.WindowsInstance, session *journey.Se
 	return outcome
 }
 
-// claim claims the host's name and its installation of Windows for an instance. If the claim is refused, the instance
-// keeps its earlier claims.
+// claim claims the host's name and Windows installation for an instance. If refused, the instance keeps its old claims.
 func (j *Join) claim(instance *v1alpha1.WindowsInstance, facts contract.HostFacts,
 	cluster blueprint.Facts) journey.Outcome {
 	name := nodeName(instance, facts)

@@ -70,8 +70,7 @@ type Payload interface {
 
 // Desired provides the published desired state.
 type Desired interface {
-	// Current returns the desired state, and the facts that it was rendered from. While there is no published state,
-	// the error is a *contract.Problem.
+	// Current returns the desired state and its facts. While nothing is published, the error is a *contract.Problem.
 	Current(ctx context.Context) (blueprint.Desired, blueprint.Facts, error)
 }
 
