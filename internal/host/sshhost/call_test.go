@@ -129,7 +129,7 @@ func TestCallSaysWhyThereIsNoAnswer(t *testing.T) {
 		"an answer with something behind it": {func(_ context.Context, c *call) int {
 			c.answer(t, `{"result":{}} {}`)
 			return 0
-		}, "follows"},
+		}, "unexpected data"},
 		"an answer with fields that we don't know": {func(_ context.Context, c *call) int {
 			c.answer(t, `{"result":{},"evil":1}`)
 			return 0
