@@ -59,8 +59,6 @@ type Renewer struct {
 	Clock   clock.Clock
 	// Spread returns a number in [0,1): the larger, the earlier this daemon renews. If Spread is nil, it is random.
 	Spread func() float64
-	// asked is the name of the request that this Renewer has created or found, or empty.
-	asked string
 }
 
 // RenewalTime returns the time to renew a certificate. spread is in [0,1): 0 means no jitter.
@@ -165,19 +163,14 @@ func (r *Renewer) signed(ctx context.Context, key *ecdsa.PrivateKey, life time.D
 	defer cancel()
 	requests := r.Client.Resource(schema.GroupVersionResource{Group: "certificates.k8s.io", Version: "v1",
 		Resource: "certificatesigningrequests"})
-	object, err := r.newRequest(key, name, life)
-	if err != nil {
-		return nil, err
-	}
-	isNew := r.asked != name
-	if isNew {
+	object, err := requests.Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		if object, err = r.newRequest(key, name, life); err != nil {
+			return nil, err
+		}
 		object, err = requests.Create(ctx, object, metav1.CreateOptions{})
 	}
-	if !isNew || apierrors.IsAlreadyExists(err) {
-		object, err = requests.Get(ctx, name, metav1.GetOptions{})
-	}
-	if r.asked = name; err != nil {
-		r.asked = ""
+	if err != nil {
 		return nil, fmt.Errorf("submitting or reading certificate request %s: %w", name, err)
 	}
 	var csr certificatesv1.CertificateSigningRequest

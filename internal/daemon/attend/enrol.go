@@ -37,7 +37,6 @@ func (s *service) options(token string) apiclient.Options {
 // host can't get a certificate at all, enrol returns the reason in `why`.
 func (s *service) enrol(ctx context.Context) (why string, err error) {
 	var refusal since
-	renewer := apiclient.Renewer{Clock: s.Clock}
 	for pause := min(firstRetry, s.Pace.Retry); ctx.Err() == nil; pause = min(2*pause, longestRetry) {
 		if _, err = s.identity(s.record.UID).LoadCertificate(); err == nil {
 			if s.record.Token == "" {
@@ -49,7 +48,7 @@ func (s *service) enrol(ctx context.Context) (why string, err error) {
 		if s.record.Token == "" {
 			return "This host has neither a certificate nor a token.", nil
 		}
-		if err = s.obtain(ctx, &renewer); err == nil {
+		if err = s.obtain(ctx); err == nil {
 			continue
 		}
 		if ctx.Err() != nil {
@@ -66,7 +65,7 @@ func (s *service) enrol(ctx context.Context) (why string, err error) {
 	return "", nil
 }
 
-func (s *service) obtain(ctx context.Context, renewer *apiclient.Renewer) error {
+func (s *service) obtain(ctx context.Context) error {
 	addresses, err := s.identify(ctx)
 	if err != nil {
 		return err
@@ -81,7 +80,7 @@ func (s *service) obtain(ctx context.Context, renewer *apiclient.Renewer) error 
 		return err
 	}
 	defer client.Close()
-	renewer.Identity, renewer.Client = options.Identity, client.Client
+	renewer := apiclient.Renewer{Identity: options.Identity, Client: client.Client, Clock: s.Clock}
 	return renewer.Obtain(ctx, certificateLifetime)
 }
 
