@@ -72,7 +72,7 @@ func TestA34_PoliciesAreBoundAndFailClosed(t *testing.T) {
 	}
 }
 
-// nodeWriters is the policy of who may write what in a Node.
+// nodeWriters is the name of the policy that restricts what each client may write to a Node.
 const nodeWriters = "windows-node-writers"
 
 // recognises checks how the policy of Nodes recognises each client that it restricts.

@@ -82,7 +82,7 @@ func (q *quietFigures) count(r cluster.Request) {
 	}
 }
 
-// who is a kind of client of the API server.
+// who distinguishes the clients of the API server.
 type who int
 
 const (

@@ -59,8 +59,8 @@ func TestA60_OpenShiftIsRecognisedWhileDiscoveryIsStale(t *testing.T) {
 	}
 }
 
-// late is the number of discovery requests after which the API server becomes ready. An operator that decides after so
-// few requests decides too early.
+// late is a number of discovery requests. The API server becomes ready only after more requests, so an operator that
+// decides after late requests decides too early.
 const late = 2
 
 // starting is an API server of OpenShift that is still starting. It becomes ready after more than late requests. If
