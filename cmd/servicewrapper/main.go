@@ -21,7 +21,6 @@ import (
 // stopLimit is the maximum time to wait until a killed program has ended.
 const stopLimit = 10 * time.Second
 
-// failed is the exit code if the program can't be run.
 const failed = 1
 
 func main() {

@@ -19,7 +19,6 @@ func runService(ctx context.Context, name string, run func(ctx context.Context, 
 	return h.err
 }
 
-// handler handles the requests of the service manager.
 type handler struct {
 	// ctx returns the context of the process, because svc.Handler has no parameter for one.
 	ctx func() context.Context
@@ -32,7 +31,6 @@ var _ svc.Handler = (*handler)(nil)
 // failed is the service-specific exit code if the service ended with an error. The log contains the error.
 const failed = 1
 
-// Execute implements svc.Handler.
 func (h *handler) Execute(_ []string, requests <-chan svc.ChangeRequest, status chan<- svc.Status) (specific bool,
 	code uint32) {
 	ctx, cancel := context.WithCancel(h.ctx())

@@ -22,7 +22,6 @@ func newBench() *cobra.Command {
 	return command
 }
 
-// bench holds the flags of winlab bench join.
 type bench struct {
 	operator, json, cluster string
 	byItself                bool
@@ -153,7 +152,6 @@ func (b *bench) run(ctx context.Context) error {
 // mostJoins is the maximum value of spec.rollout.maxConcurrentJoins that the API server accepts.
 const mostJoins = 1000
 
-// with starts a new scene, calls the function measure with it, and closes the scene.
 func (b *bench) with(ctx context.Context, hosts int, faults []fleet.Fault,
 	measure func(*scene.Scene) error) (err error) {
 	s, err := scene.Start(ctx, scene.Options{
@@ -271,7 +269,6 @@ func startsOf(hosts []*fleet.Host) (sum int64) {
 	return sum
 }
 
-// atMost returns, for each counter, the maximum over all hosts.
 func atMost(hosts []*fleet.Host) (most sshd.Counters) {
 	for _, h := range hosts {
 		c := h.Counters()

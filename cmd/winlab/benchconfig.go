@@ -16,7 +16,6 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
-// benchConfig holds the flags of winlab bench config.
 type benchConfig struct {
 	operator, json string
 	hosts          int
@@ -99,7 +98,6 @@ func (b *benchConfig) run(ctx context.Context) error {
 	return writeFigures(b.out, b.json, f)
 }
 
-// measure starts a scene with the given number of hosts, and makes and measures every change there.
 func (b *benchConfig) measure(ctx context.Context, hosts int) (run configRun, err error) {
 	all := intstr.FromString("100%")
 	s, err := scene.Start(ctx, scene.Options{

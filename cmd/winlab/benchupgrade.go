@@ -15,7 +15,6 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
-// benchUpgrade holds the flags of winlab bench upgrade.
 type benchUpgrade struct {
 	operator, json string
 	hosts, budget  int
@@ -122,7 +121,6 @@ const (
 	most   = 0.625
 )
 
-// add adds the figures of one upgrade.
 func (f *upgradeFigures) add(report upgradeReport) {
 	unavailable, staged := 0.0, 0.0
 	for _, n := range report.PerNode {

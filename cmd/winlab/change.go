@@ -111,7 +111,6 @@ func dayTwoChanges(s *scene.Scene) ([]dayTwoChange, error) {
 // the operator and other clients send some of them late.
 const settling = 3 * time.Second
 
-// change makes one change and returns its figures.
 func (b *benchConfig) change(ctx context.Context, s *scene.Scene, watcher *versions, change dayTwoChange,
 	quiet quietFigures) (changeFigures, error) {
 	f := changeFigures{Name: change.name}
@@ -182,7 +181,6 @@ func noted(ctx context.Context, s *scene.Scene, version string) error {
 	return sleep(ctx, settling)
 }
 
-// count counts the API requests since the change.
 func (f *changeFigures) count(s *scene.Scene, since time.Time, nodes int) error {
 	by := map[who]map[string]int{operator: {}, daemons: {}}
 	for r, err := range cluster.Requests(s.Cluster.AuditLog) {
@@ -199,7 +197,6 @@ func (f *changeFigures) count(s *scene.Scene, since time.Time, nodes int) error 
 	return nil
 }
 
-// asked returns the verb and the resource of a request.
 func asked(r cluster.Request) string {
 	if r.Subresource != "" {
 		return r.Verb + " " + r.Resource + "/" + r.Subresource

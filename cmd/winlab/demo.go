@@ -20,7 +20,6 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
-// demo holds the flags of winlab demo.
 type demo struct {
 	operator, payload, json, fail, platform, cluster string
 	hosts, machines                                  int
@@ -75,7 +74,6 @@ const (
 	clusterKubernetes = "kubernetes"
 )
 
-// machineSet is the name of the MachineSet in the demo.
 const machineSet = "windows"
 
 // latency is the delay of the simulated network in each direction.
@@ -157,7 +155,6 @@ type conclusion struct {
 	settled bool
 }
 
-// conclude removes a host and a Machine, and writes the report of the demo.
 func (d *demo) conclude(ctx context.Context, s *scene.Scene, hosts *wineHosts, end conclusion) (err error) {
 	report, problems := d.finish(ctx, s, end.out)
 	report.Seconds = time.Since(end.began).Seconds()
@@ -227,7 +224,6 @@ func (d *demo) watch(ctx context.Context, s *scene.Scene, screen *screen) (settl
 	}
 }
 
-// platformType returns the platform that the flags select.
 func (d *demo) platformType() (configv1.PlatformType, error) {
 	if d.cluster != clusterOpenShift && (d.cluster != clusterKubernetes || d.machines > 0 || d.platform != "" ||
 		d.wine) {

@@ -20,7 +20,6 @@ import (
 	"github.com/windows-nodes/wmco/lab/scene"
 )
 
-// demoUpgrade holds the flags of winlab demo upgrade.
 type demoUpgrade struct {
 	operator, next, json, changed string
 	hosts, budget, pods           int
@@ -138,7 +137,6 @@ func (d *demoUpgrade) check() (map[string]string, error) {
 	return changed, nil
 }
 
-// populate joins the hosts and creates pods on them.
 func (d *demoUpgrade) populate(ctx context.Context, s *scene.Scene, out io.Writer) error {
 	if err := s.List(ctx, s.Fleet.Hosts...); err != nil {
 		return err
@@ -151,7 +149,6 @@ func (d *demoUpgrade) populate(ctx context.Context, s *scene.Scene, out io.Write
 		MaxUnavailable: max(1, d.pods/4)})
 }
 
-// nextOperator is the version of the operator after the upgrade.
 const nextOperator = "0.2.0"
 
 // upgradeSettings lets up to 20 hosts join at once. budget is the number of nodes that may be unavailable at once.

@@ -20,7 +20,6 @@ func writeFigures(out io.Writer, path string, figures any) error {
 	return writeFile(path, content)
 }
 
-// writeJSON writes a report as JSON to a file.
 func writeJSON(path string, report any) error {
 	content, err := encoded(report)
 	if err != nil {

@@ -62,7 +62,6 @@ func peakOf(process int) (megabytes float64, err error) {
 	return 0, fmt.Errorf("process %d has no peak of memory", process)
 }
 
-// processor holds the processor time of one process.
 type processor struct {
 	id, parent int
 	name       string

@@ -59,7 +59,6 @@ func listen(ctx context.Context, s *scene.Scene, d time.Duration) (q quietFigure
 	return q, nil
 }
 
-// count adds a request to the figures of its client.
 func (q *quietFigures) count(r cluster.Request) {
 	lease := r.Resource == "leases"
 	switch whose(r) {

@@ -12,7 +12,6 @@ import (
 	"github.com/windows-nodes/wmco/lab/scene"
 )
 
-// row is the state of one host.
 type row struct {
 	// name is the name of the host's Machine or, without a Machine, of its instance: see scene.NameOf.
 	name     string

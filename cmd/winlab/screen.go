@@ -48,7 +48,6 @@ func (s *screen) show(rows []row) {
 	}
 }
 
-// draw shows the hosts as a table on a terminal.
 func (s *screen) draw(rows []row) {
 	wide := len("NODE")
 	for _, r := range rows {
@@ -97,7 +96,6 @@ func waits(i *v1alpha1.WindowsInstance) bool {
 	return reason != "" && reason != string(contract.ReasonInProgress)
 }
 
-// problemOf returns the reason why a host waits or failed.
 func problemOf(i *v1alpha1.WindowsInstance) string {
 	host := diagnosis.HostOf(i)
 	text := fmt.Sprintf("%s %s: %s", host.Code, host.Reason, host.Message)
@@ -108,7 +106,6 @@ func problemOf(i *v1alpha1.WindowsInstance) string {
 	return text
 }
 
-// durations returns a text with the phases of a host and their durations.
 func durations(i *v1alpha1.WindowsInstance) string {
 	words := []string{}
 	for _, p := range i.Status.Phases {

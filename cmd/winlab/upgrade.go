@@ -18,7 +18,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/scene"
 )
 
-// upgrade is an upgrade of a fleet to the next build of the product. An observer watches it.
+// upgrade is an upgrade of a fleet to the next build of the product.
 type upgrade struct {
 	scene *scene.Scene
 	// operator is the program of the next operator. If it is empty, only the payload changes.
@@ -29,8 +29,7 @@ type upgrade struct {
 	// changed lists the parts of the payload that change: it maps the name of a part to its new version.
 	changed map[string]string
 	// budget is the number of nodes that may be unavailable at once.
-	budget int
-	// timeout is the time limit of the whole upgrade.
+	budget  int
 	timeout time.Duration
 	// show is called regularly to show the progress. It may be nil.
 	show func(o *scene.Observer, instances []v1alpha1.WindowsInstance, rollout v1alpha1.RolloutStatus)
@@ -68,7 +67,6 @@ type upgradeReport struct {
 	Wrong []string `json:"wrong"`
 }
 
-// nodeUpgrade is the upgrade of one node.
 type nodeUpgrade struct {
 	Node string `json:"node"`
 	// Order is the position of the node in the order of disruptions. The first node has the position 1.
@@ -182,7 +180,6 @@ func (u *upgrade) await(ctx context.Context, observer *scene.Observer, before st
 		})
 }
 
-// fill copies the results of the observer to the report.
 func (r *upgradeReport) fill(observer *scene.Observer) {
 	r.MostNodes = observer.Most()
 	r.MostUnavailable, r.PodsEnded, r.Wrong = len(r.MostNodes), observer.Ended(),

@@ -9,8 +9,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/scene"
 )
 
-// showUpgrade shows the progress of an upgrade for each node. On a terminal, it redraws a table. Without a terminal, it
-// prints a line for each change.
+// showUpgrade shows the progress of an upgrade: as a table on a terminal, or else as a line for each change.
 func (s *screen) showUpgrade(o *scene.Observer, instances []v1alpha1.WindowsInstance, rollout v1alpha1.RolloutStatus) {
 	steps := map[string]string{}
 	for i := range instances {
@@ -42,7 +41,6 @@ func (s *screen) showUpgrade(o *scene.Observer, instances []v1alpha1.WindowsInst
 	s.paint(lines)
 }
 
-// upgradeState describes the state of a node in a few words.
 func upgradeState(n scene.Observed, step string) string {
 	text := "serves"
 	switch {

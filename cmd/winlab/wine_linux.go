@@ -93,5 +93,4 @@ type exitError struct{ code int }
 
 func (e exitError) Error() string { return fmt.Sprintf("the program ended with exit code %d", e.code) }
 
-// ExitCode returns winlab's exit code.
 func (e exitError) ExitCode() int { return e.code }

@@ -14,7 +14,6 @@ import (
 	"github.com/windows-nodes/wmco/lab/wine"
 )
 
-// wineHosts runs hosts in Wine.
 type wineHosts struct {
 	template *wine.Template
 	payload  string

@@ -24,7 +24,6 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// providerOptions are the flags of the bootstrap provider.
 type providerOptions struct{ namespace, operatorNamespace, health string }
 
 func providerCommand(environment func(name string) (string, bool)) *cobra.Command {
@@ -49,7 +48,6 @@ cluster. The provider reaches a workload cluster with the Secret <cluster>-kubec
 	return command
 }
 
-// provide runs the bootstrap provider for Cluster API until ctx ends.
 func provide(ctx context.Context, o providerOptions) error {
 	log := textlogger.NewLogger(textlogger.NewConfig())
 	ctrl.SetLogger(log)

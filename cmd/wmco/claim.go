@@ -21,7 +21,6 @@ import (
 	"github.com/windows-nodes/wmco/internal/controller/settings"
 )
 
-// eventTimeout is the time limit for the attempt to create the event.
 const eventTimeout = 10 * time.Second
 
 // claimNodes claims the cluster's Windows nodes, before the operator reads or writes any other objects. If an operator

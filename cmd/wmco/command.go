@@ -19,7 +19,6 @@ import (
 	"github.com/windows-nodes/wmco/internal/version"
 )
 
-// options holds the flags of the operator and its environment.
 type options struct {
 	debug            bool
 	metrics          string

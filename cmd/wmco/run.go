@@ -232,7 +232,6 @@ func newManager(restConfig *rest.Config, o options, openShift bool) (ctrl.Manage
 	return mgr, nil
 }
 
-// addControllers adds all controllers and the payload server to the manager.
 func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, facts cluster.Source,
 	shipped *payload.Dir, logging blueprint.Logging) error {
 	payloadAddresses, err := addPayloadServer(mgr, o, clients, shipped)
@@ -306,7 +305,6 @@ func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, f
 	)
 }
 
-// publicKey returns a function that reads the private key and returns its public key.
 func publicKey(keys credential.SecretKey) func(ctx context.Context) (userdata.PublicKey, error) {
 	return func(ctx context.Context) (userdata.PublicKey, error) {
 		private, err := keys.PrivateKey(ctx)
@@ -318,7 +316,6 @@ func publicKey(keys credential.SecretKey) func(ctx context.Context) (userdata.Pu
 	}
 }
 
-// logStart logs the version of this build, and the parts that its payload lacks.
 func logStart(log logr.Logger, directory *payload.Dir, openShift bool) {
 	manifest := directory.Manifest()
 	log.Info("starting", "version", version.Version(), "payload", manifest.Version, "files", len(manifest.Files),

@@ -17,10 +17,8 @@ import (
 )
 
 const (
-	// uninstallTimeout is the time limit of the check.
 	uninstallTimeout = time.Minute
-	// uninstallNamed is the maximum number of instances that the message names.
-	uninstallNamed = 10
+	uninstallNamed   = 10
 )
 
 // uninstallOptions are the flags of uninstall-check. kubeconfig is a path; if it is empty, kubectl's kubeconfig is

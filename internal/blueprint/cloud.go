@@ -12,7 +12,6 @@ import (
 // pathCredentialProviderConfig is the file that tells kubelet how to get image pull credentials from the cloud.
 const pathCredentialProviderConfig = contract.DirK + `\credential-provider-config.yaml`
 
-// varCloudNodeKubeconfig is the variable that the daemon replaces with contract.FactCloudNodeKubeconfig.
 const varCloudNodeKubeconfig = "CLOUD_NODE_KUBECONFIG"
 
 // cloudNode renders the service of Azure's cloud-node-manager, which initialises the Node. OpenShift's cloud controller

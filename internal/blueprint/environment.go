@@ -11,7 +11,6 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Proxy variables, under the names that every program reads.
 const (
 	variableHTTPProxy  = "HTTP_PROXY"
 	variableHTTPSProxy = "HTTPS_PROXY"
@@ -69,8 +68,8 @@ func environment(p Proxy, before Desired) (public, secret map[string]string, rej
 // maxVariable is the maximum length of an environment variable on Windows, in characters.
 const maxVariable = 32767
 
-// flaw says why a variable can't have this value. If the value is valid, it returns "". The text doesn't repeat the
-// value, which may contain a password. Windows programs accept the same proxies as Linux programs: a URL with a host.
+// flaw returns why a variable can't have this value, or "". The text doesn't repeat the value, which may contain a
+// password.
 func flaw(name, value string) string {
 	switch {
 	case !utf8.ValidString(value) || strings.ContainsFunc(value, unicode.IsControl):

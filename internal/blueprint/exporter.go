@@ -16,10 +16,9 @@ func collectors() []string {
 		"textfile"}
 }
 
-// exporter renders the service of windows_exporter, which serves the node's metrics over TLS. It uses kubelet's serving
-// certificate, so that each node has its own key, and a certificate for its own names and addresses. The exporter reads
-// the certificate file for each connection, but doesn't start without the file. kubelet writes the file only after the
-// Node has addresses and the certificate request is approved.
+// exporter renders the service of windows_exporter, which serves the node's metrics over TLS with kubelet's serving
+// certificate. The exporter reads the certificate file for each connection, but doesn't start without the file. kubelet
+// writes the file only after the Node has addresses and the certificate request is approved.
 func exporter(in Input, bin binaries) (part, error) {
 	if off, ok := bin.without(payload.FeatureMetrics, contract.PathWindowsExporter); ok {
 		return off, nil

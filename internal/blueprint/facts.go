@@ -35,7 +35,7 @@ const CloudProviderExternal = "external"
 
 // Network is the part of the cluster's network configuration that nodes need.
 type Network struct {
-	// NetworkType is NetworkOVNKubernetes, NetworkExternal or NetworkFlannel. The operator supports no other network.
+	// NetworkType is NetworkOVNKubernetes, NetworkExternal or NetworkFlannel.
 	NetworkType string
 	// ServiceNetwork is the IPv4 prefix of cluster IPs.
 	ServiceNetwork netip.Prefix
@@ -87,8 +87,7 @@ type Facts struct {
 	KubeletCA   string
 	BootstrapCA string
 	// CloudProvider is the --cloud-provider of Linux workers: CloudProviderExternal, or empty. The operator ignores
-	// their --cloud-config, whose file may hold credentials. The file only configured cloud providers inside kubelet.
-	// Kubernetes 1.31 removed these providers, and 1.34 removed the flag.
+	// their --cloud-config, which only configured the cloud providers that Kubernetes 1.31 removed from kubelet.
 	CloudProvider string
 	// CredentialProviders is kubelet's configuration of credential providers on Linux workers, which get image pull
 	// credentials from the cloud. It is nil if Linux workers have none.
@@ -107,16 +106,15 @@ type Facts struct {
 	Registries contract.RegistrySources
 	// PullSecret is the cluster's .dockerconfigjson, or nil if the cluster never had one.
 	PullSecret []byte
-	// Rejected lists problems with facts that exist but can't be used. Nodes don't get these facts. Lacks lists missing
-	// facts that hosts need to join. Until these facts are known, no host can join. Nodes that have joined don't need
-	// them, so the nodes still get changes. Troubles lists problems that prevent neither joins nor changes.
+	// Rejected lists facts that exist but can't be used: nodes don't get them. Lacks lists missing facts that only
+	// joins need: nodes that have joined still get changes. Troubles lists problems that prevent neither.
 	Rejected, Lacks, Troubles []*contract.Problem
 }
 
 // MayJoin joins the problems that keep hosts from joining, or returns nil.
 func (f Facts) MayJoin() error { return contract.JoinProblems(f.Lacks) }
 
-// Unknown returns an error if facts are missing, so that ReservedNames and Reserved return incomplete results. The
+// Unknown returns an error if ReservedNames and Reserved return incomplete results, because facts are missing. The
 // error joins a problem for each missing fact.
 func (f Facts) Unknown() error {
 	unknown := slices.DeleteFunc(slices.Clone(f.Lacks), func(p *contract.Problem) bool {

@@ -19,7 +19,6 @@ import (
 //go:embed featuregate/*.txt
 var featureGateFiles embed.FS
 
-// featureGate is a feature gate of kubelet.
 type featureGate struct {
 	// locked is the gate's only permitted value: "true" or "false". If it is empty, both values are permitted.
 	locked string

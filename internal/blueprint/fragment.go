@@ -36,8 +36,7 @@ func (f fragment) raw() []byte {
 	return out
 }
 
-// over merges the fragment into the JSON of a configuration, and returns the result. It merges objects field by field,
-// and replaces other values. If the fragment is empty, it returns the configuration unchanged.
+// over returns a configuration's JSON with the fragment merged in: objects field by field, other values replaced.
 func (f fragment) over(config string) (string, error) {
 	if len(f.object) == 0 {
 		return config, nil

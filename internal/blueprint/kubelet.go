@@ -117,9 +117,8 @@ func evictionHard() map[string]string {
 	return map[string]string{"memory.available": "500Mi", "nodefs.available": "10%", "imagefs.available": "15%"}
 }
 
-// compactJSON writes a configuration object with sorted keys. It omits nulls, empty objects, and each value if drop
-// returns true for the value. JSON encoding writes every field of a configuration's type, including unset fields that
-// an older kubelet or kube-proxy doesn't know, so compactJSON must remove unset fields.
+// compactJSON writes an object with sorted keys, and omits nulls, empty objects and values for which drop returns true.
+// Otherwise, the JSON would contain unset fields that an older kubelet or kube-proxy doesn't know.
 func compactJSON(object any, drop func(value any) bool) (string, error) {
 	raw, err := json.Marshal(object)
 	if err != nil {

@@ -54,7 +54,6 @@ func (v *values) complain(format string, args ...any) {
 	v.words = append(v.words, fmt.Sprintf(format, args...))
 }
 
-// within adds a flaw if a number is set and out of bounds.
 func (v *values) within(field string, value *int32, low, high int32) {
 	if value != nil && (*value < low || *value > high) {
 		v.complain("%s is %d, not from %d to %d", field, *value, low, high)

@@ -83,14 +83,12 @@ func (l Logging) with(spec v1alpha1.LoggingSpec) (Logging, []*contract.Problem) 
 // maxLogSize is the largest useful size limit of a log.
 const maxLogSize = 1 << 40
 
-// log returns the limits of a service's log. rotates must be true if the service rotates the log itself. If rotates is
-// false, the daemon rotates the log.
+// log returns the limits of a service's log. If rotates is false, the daemon rotates the log.
 func (l Logging) log(file string, rotates bool) *contract.Log {
 	return &contract.Log{Path: file, Rotates: rotates, MaxSize: l.FileSize.Value(),
 		MaxAgeSeconds: int64(l.FileAge / time.Second), MaxFiles: l.Files}
 }
 
-// daemon returns the settings of the daemon's own log.
 func (l Logging) daemon(debug bool) *contract.DaemonSettings {
 	return &contract.DaemonSettings{Debug: debug, Log: l.log("", false)}
 }

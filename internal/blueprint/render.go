@@ -73,9 +73,9 @@ type part struct {
 	off      []Off
 }
 
-// Render renders the desired state of every node. Its error joins all problems that prevent this. Each problem is a
-// *contract.Problem. Its reason is PayloadMissing, VersionUnsupported, ManifestInvalid or DesiredStateTooLarge. An
-// invalid setting is not an error: Rejected lists it.
+// Render renders the desired state of every node. Its error joins a *contract.Problem for each obstacle, with the
+// reason PayloadMissing, VersionUnsupported, ManifestInvalid or DesiredStateTooLarge. An invalid setting isn't an
+// error: Rejected lists it.
 func Render(in Input) (Desired, error) {
 	fitting, skew := Fitting(in.Facts.KubernetesVersion, in.Payload)
 	bin := newBinaries(payloadFor(in.Facts.NetworkType, fitting))
@@ -122,7 +122,6 @@ func Render(in Input) (Desired, error) {
 	}, nil
 }
 
-// parts renders the part of every program.
 func parts(in Input, bin binaries) (all part, err error) {
 	renderers := []func(Input, binaries) (part, error){
 		trust, containerd, kubelet, credentialProvider, exporter, csiProxy, cloudNode,
@@ -198,7 +197,6 @@ func sortedProblems(problems []*contract.Problem) []*contract.Problem {
 // all words are constants, variables or checked facts.
 func command(words ...string) string { return strings.Join(words, " ") }
 
-// rendering adds the path of the rendered file to an error.
 func rendering(path string, err error) error {
 	return fmt.Errorf("rendering %s: %w", path, err)
 }

@@ -63,15 +63,13 @@ func Restarts(from, to contract.Manifest) (names []string) {
 	return slices.Compact(names)
 }
 
-// sameContent reports whether two files have the same content on a node, regardless of the services that use
-// them.
+// sameContent reports whether two files have the same content on a node.
 func sameContent(a, b contract.File) bool {
 	a.Services, b.Services = nil, nil
 	return reflect.DeepEqual(a, b)
 }
 
-// sameProcess reports whether a service can keep its process. Log limits don't matter, because they are
-// applied outside of the process.
+// sameProcess reports whether a service can keep its process. Log limits are applied outside of the process.
 func sameProcess(a, b contract.Service) bool {
 	a.Log, b.Log = nil, nil
 	return reflect.DeepEqual(a, b)
@@ -87,7 +85,6 @@ func disruptive(m contract.Manifest) map[string]contract.Service {
 	return all
 }
 
-// environmentDiffers reports whether the public or the secret environment variables differ between two manifests.
 func environmentDiffers(from, to contract.Manifest) bool {
 	return from.ConfidentialEnvironment != to.ConfidentialEnvironment ||
 		!maps.Equal(from.EnvironmentVars, to.EnvironmentVars)

@@ -14,7 +14,6 @@ const (
 	varManagementIP = "MANAGEMENT_IP"
 )
 
-// nodeName returns the variable for the name of the Node.
 func nodeName() contract.NodeVariable {
 	return contract.NodeVariable{Name: varNodeName, JSONPath: "{.metadata.name}"}
 }

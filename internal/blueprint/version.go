@@ -88,7 +88,6 @@ func newest(server *version.Version, all []payload.File) (found *payload.File, w
 	return found, why
 }
 
-// fittingMinors lists the minor versions of kubelet that fit an API server.
 func fittingMinors(server *version.Version) string {
 	oldest := server.Minor() - min(server.Minor(), payload.MaxSkew)
 	return fmt.Sprintf("%d.%d to %d.%d", server.Major(), oldest, server.Major(), server.Minor())

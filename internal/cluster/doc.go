@@ -1,19 +1,20 @@
-// Package cluster reads the facts about a cluster that its Windows nodes need: it reads them with a client, checks
-// them, and fills in blueprint.Facts.
+// Package cluster reads the facts about a cluster that its Windows nodes need, checks them, and fills in
+// blueprint.Facts.
 //
 // The publisher uses the package through Source. Reader reads OpenShift's objects. Plain reads the objects of any other
-// cluster. The rights of Plain are in config/kubernetes/rights. The package treats all content as hostile until it has
-// parsed the content. If objects are missing or wrong, the error contains a *contract.Problem for each of them, with
-// the object's name and the fix. The package doesn't check settings that an administrator may change at any time, such
-// as mirrors and CA bundles: blueprint decides which parts of them can be applied. If an object is missing or can't be
-// read, the value that was read last stays in force: see last. The package also returns the settings in force: see
-// Settings. It writes no objects, and makes no decisions about nodes.
+// cluster, with the rights in config/kubernetes/rights. The package treats all content as hostile until it has parsed
+// the content. It writes no objects, and makes no decisions about nodes.
 //
-// The rights of Reader are below. The manager's cache watches the objects of Inputs, which needs list and watch. The
-// operator reads other objects directly from the API server, after a change of an input and every ten minutes: the
-// bootstrap Secret for safety, rendered MachineConfigs because of their size, and ServiceCIDRs because not every
-// cluster has them. The rights cover all ConfigMaps in openshift-config, because administrators choose the names of
-// their ConfigMaps. Every identity may request the server's version without a right.
+// If an object is missing, unreadable or wrong, and a value of it was read before, this value stays in force, and
+// facts.Troubles contains a *contract.Problem with the object's name and the fix. Without such a value, the error
+// contains the Problem. Exception: blueprint, not this package, checks the settings that an administrator may change at
+// any time, such as mirrors and CA bundles.
+//
+// The rights of Reader are below. The manager's cache lists and watches the objects of Inputs. After a change of an
+// input and every ten minutes, the operator gets other objects from the API server: the bootstrap Secret, which should
+// be in no cache, rendered MachineConfigs, which are large, and ServiceCIDRs, which not every cluster has. The rights
+// cover all ConfigMaps in openshift-config, because administrators choose the names. Everyone may read the server's
+// version.
 package cluster
 
 // +kubebuilder:rbac:groups=config.openshift.io,resources=infrastructures;networks;proxies;images,resourceNames=cluster,verbs=list;watch

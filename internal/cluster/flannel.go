@@ -53,7 +53,6 @@ type flannelBackend struct {
 	GBP, DirectRouting bool
 }
 
-// flannel reads and checks flannel's configuration if the pod network is flannel.
 func (p *Plain) flannel(ctx context.Context, spec v1alpha1.WindowsMachineConfigSpec, facts *blueprint.Facts) error {
 	if !p.isFlannel(spec.Network.Type, facts) {
 		return nil

@@ -65,10 +65,10 @@ func memorySecret(ctx context.Context, reader client.Reader, namespace string) (
 	return secret, nil
 }
 
-// last calls read for a part of the facts, and remembers the value as part. If the part's object is missing, unreadable
-// or invalid, last returns the remembered value, and adds a problem with the object's name to facts.Troubles. It
-// returns the results of read unchanged if no value is remembered, for a temporary error such as a time-out, and for a
-// value that Windows nodes can't use. T must survive encoding as JSON. read must return a complete value.
+// last calls read for a part of the facts, and remembers the value under the name part. If the part's object is
+// missing, unreadable or invalid, last returns the remembered value, and adds a problem with the object's name to
+// facts.Troubles. If no value is remembered, if the error is temporary, or if Windows nodes can't use the value, last
+// returns the results of read unchanged. T must survive encoding as JSON. read must return a complete value.
 func last[T any](ctx context.Context, c *common, facts *blueprint.Facts, part string,
 	read func() (T, error)) (value T, err error) {
 	c.memory.mu.Lock()
@@ -99,7 +99,6 @@ func last[T any](ctx context.Context, c *common, facts *blueprint.Facts, part st
 	return before, nil
 }
 
-// origin contains the client and the key to read one object, and the object's name in messages.
 type origin struct {
 	reader client.Reader
 	key    client.ObjectKey
@@ -154,7 +153,8 @@ func orWait[T any](facts *blueprint.Facts, value T, err error) (T, error) {
 	return orNone(value, err)
 }
 
-// Settings returns the WindowsMachineConfig or, if it doesn't exist, Remembered's result without a resourceVersion.
+// Settings returns the WindowsMachineConfig. If it doesn't exist, the result is Remembered's, without a
+// resourceVersion.
 func Settings(ctx context.Context, reader client.Reader, namespace string) (*v1alpha1.WindowsMachineConfig, error) {
 	config := &v1alpha1.WindowsMachineConfig{}
 	err := reader.Get(ctx, client.ObjectKey{Name: contract.MachineConfigObject}, config)

@@ -20,7 +20,6 @@ import (
 	"github.com/windows-nodes/wmco/internal/blueprint"
 )
 
-// Objects of plain clusters, and their names in messages.
 const (
 	rootCAKey          = "ca.crt"
 	clientCAKey        = "client-ca-file"
@@ -100,7 +99,6 @@ func (p *Plain) clientCA(ctx context.Context, _ v1alpha1.WindowsMachineConfigSpe
 	return err
 }
 
-// kubeadmNetworks is the part of kubeadm's ClusterConfiguration that the operator reads.
 type kubeadmNetworks struct {
 	Networking struct {
 		ServiceSubnet string `json:"serviceSubnet"`
@@ -184,7 +182,6 @@ func (p *Plain) ownServices(ctx context.Context, facts *blueprint.Facts) ([]stri
 	return orWait(facts, own, err)
 }
 
-// parseKubeadm parses kubeadm's configuration.
 func parseKubeadm(object *corev1.ConfigMap) (config kubeadmNetworks, err error) {
 	text := object.Data[kubeadmKey]
 	if text == "" {

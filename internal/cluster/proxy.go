@@ -141,7 +141,6 @@ func (r *common) additionalCA(ctx context.Context, facts *blueprint.Facts, name 
 	return nil
 }
 
-// bundles adds the CA bundles under these keys of a ConfigMap to facts.Trust.
 func bundles(facts *blueprint.Facts, keys []string, data map[string][]byte, name string) {
 	for _, key := range keys {
 		facts.Trust = append(facts.Trust, under(facts, key, data, name))

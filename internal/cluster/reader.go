@@ -36,8 +36,7 @@ type Versioner interface {
 type Options struct {
 	// Cached reads the objects that Inputs returns, for example through a manager's client.
 	Cached client.Reader
-	// Live reads objects that should not be cached, for example the bootstrap Secret, for safety, and rendered
-	// MachineConfigs, because they are large.
+	// Live reads objects that should not be cached, such as the bootstrap Secret and large rendered MachineConfigs.
 	Live client.Reader
 	// Version returns the version of the API server that the operator is connected to.
 	Version Versioner
@@ -171,9 +170,9 @@ func (r *common) allowed(ctx context.Context, facts *blueprint.Facts,
 	return answer.Status.Allowed, nil
 }
 
-// serviceCIDRs adds the prefixes of all ServiceCIDRs, a kind since Kubernetes 1.33, to facts.ServiceNetworks. They
-// decide which addresses hosts may have, and which destinations nodes reach without a proxy. While the prefixes may not
-// be read and were never read, hosts can't join and, with a proxy and without OpenShift, joined nodes get no changes.
+// serviceCIDRs adds the prefixes of all ServiceCIDRs, a kind since Kubernetes 1.33, to facts.ServiceNetworks. No host
+// may have such an address, and nodes reach it without a proxy. Until the operator may read the prefixes for the first
+// time, no host can join. If a cluster without OpenShift has a proxy, joined nodes get no changes either.
 func (r *common) serviceCIDRs(ctx context.Context, facts *blueprint.Facts) error {
 	var list networkingv1.ServiceCIDRList
 	const name = "ServiceCIDRs"

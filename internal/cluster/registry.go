@@ -19,7 +19,6 @@ import (
 	"github.com/windows-nodes/wmco/internal/mirror"
 )
 
-// pullSecret reads the cluster's pull secret.
 func (r *Reader) pullSecret(ctx context.Context, facts *blueprint.Facts) (err error) {
 	key := keyIn(contract.ConfigNamespace, contract.PullSecret)
 	facts.PullSecret, err = orNone(lastOf(ctx, &r.common, facts, origin{r.Cached, key, namePullSecret}, credentials))

@@ -13,9 +13,9 @@ import (
 
 // Source reads the facts of a cluster. Each kind of cluster has its own implementation.
 type Source interface {
-	// Facts reads all facts, each time it is called. spec contains the names of objects that administrators choose. The
-	// returned error joins the errors of all facts. Each error that an administrator can fix is a *contract.Problem
-	// (see Problems). After other errors, the caller retries.
+	// Facts reads all facts with each call. spec contains the names of objects that administrators choose. The returned
+	// error joins the errors of all facts. Each error that an administrator can fix is a *contract.Problem (see
+	// Problems). After other errors, the caller retries.
 	Facts(ctx context.Context, spec v1alpha1.WindowsMachineConfigSpec) (blueprint.Facts, error)
 	// Inputs returns the objects whose changes may change the facts. The result is always the same.
 	Inputs() []Input

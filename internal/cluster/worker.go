@@ -35,7 +35,6 @@ func (r *Reader) worker(ctx context.Context, facts *blueprint.Facts) error {
 	return err
 }
 
-// worker contains the settings that Windows nodes share with Linux workers.
 type worker struct {
 	CloudProvider       string
 	CredentialProviders *kubeletconfigv1.CredentialProviderConfig

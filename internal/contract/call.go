@@ -60,10 +60,8 @@ type Call struct {
 	// ID is different for each call. The host carries out each call at least once, and repeats the ID in its answer.
 	ID string `json:"id"`
 	// Program is the daemon's program that carries out the verb. If it is missing, the host fetches it.
-	Program Blob `json:"program"`
-	// Verb is the verb to run.
-	Verb Verb `json:"verb"`
-	// Request is the request of the verb.
+	Program Blob            `json:"program"`
+	Verb    Verb            `json:"verb"`
 	Request json.RawMessage `json:"request,omitempty"`
 }
 

@@ -36,9 +36,8 @@ func (c Confidential) Encode() (packed []byte, digest string, err error) {
 	return packed, Digest(data), err
 }
 
-// EnvironmentDigest returns the value of Manifest.ConfidentialEnvironment for this Confidential. If the Confidential
-// has no environment, the digest is empty. If the environment changes, the digest changes. A reader who doesn't know
-// the salt can't find the environment by trial.
+// EnvironmentDigest returns the value of Manifest.ConfidentialEnvironment. Without an environment, it is empty. Only a
+// reader who knows the salt can find the environment by trial.
 func (c Confidential) EnvironmentDigest() string {
 	if len(c.Environment) == 0 {
 		return ""

@@ -59,8 +59,8 @@ type Log struct {
 // Service is one Windows service.
 type Service struct {
 	Name string `json:"name"`
-	// Command is the full command line. Its JSON name is path. The daemon replaces the names of variables in it by
-	// their values, as literal text.
+	// Command is the full command line. The daemon replaces the names of variables in it by their values, as literal
+	// text.
 	Command       string         `json:"path"`
 	NodeVariables []NodeVariable `json:"nodeVariablesInCommand,omitempty"`
 	// HostVariables are facts that the daemon finds on the host itself, without a script.
@@ -164,7 +164,6 @@ func (m Manifest) ClusterDomain() string {
 	return config.ClusterDomain
 }
 
-// content returns the text of a file, or an empty string if the manifest lacks the file.
 func (m Manifest) content(path string) string {
 	i := slices.IndexFunc(m.Files, func(f File) bool { return f.Path == path })
 	if i < 0 {

@@ -30,8 +30,8 @@ const (
 	DesiredRevisionAnnotation = Prefix + "desired-version"
 	// RebootRequiredAnnotation requests a reboot from the operator. Its value is empty.
 	RebootRequiredAnnotation = Prefix + "reboot-required"
-	// PublicKeyHashAnnotation is the hex SHA-256 of the authorized_keys line of the SSH public key,
-	// without the newline.
+	// PublicKeyHashAnnotation is the hex SHA-256 of the authorized_keys line of the SSH public key, without the
+	// newline.
 	PublicKeyHashAnnotation = Prefix + "pub-key-hash"
 	// HostKeyAnnotation and HostKeyTypeAnnotation show the pinned host key (base64 of its wire format) and its
 	// algorithm. They are only information: the operator uses the pin in the WindowsInstance, which the node can't
@@ -88,8 +88,7 @@ const (
 	// MinAvailableAnnotation on a MachineSet is the number or percentage of its Windows nodes that must stay available
 	// when the operator replaces Machines. If the annotation is missing, the rollout budget decides.
 	MinAvailableAnnotation = Prefix + "min-available"
-	// ResumeRolloutAnnotation on the WindowsMachineConfig is a revision whose rollout continues although it was
-	// halted.
+	// ResumeRolloutAnnotation on the WindowsMachineConfig is a revision whose rollout continues although it was halted.
 	ResumeRolloutAnnotation = Prefix + "resume-rollout"
 	// TryKeyAnnotation on a WindowsInstance makes the operator try the private key on the host. Its value is a time in
 	// RFC 3339. Each new value requests another try.

@@ -268,8 +268,7 @@ const (
 	ReasonNodePending Reason = "NodePending"
 	// The Node is not Ready.
 	ReasonNodeNotReady Reason = "NodeNotReady"
-	// A Node of this name exists and belongs to another host, or only the host itself reports that it owns the
-	// Node.
+	// A Node of this name exists and belongs to another host, or only the host itself reports that it owns the Node.
 	ReasonNodeForeign Reason = "NodeForeign"
 	// The daemon has not applied the desired revision yet.
 	ReasonRevisionPending Reason = "RevisionPending"

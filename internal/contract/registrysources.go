@@ -6,8 +6,7 @@ package contract
 type RegistrySources struct {
 	// Blocked registries are never contacted, as sources or as mirrors. Images with names below them are not pulled.
 	Blocked []string `json:"blocked,omitempty"`
-	// Restricted means that nodes pull only images whose names are below an entry of Allowed. Mirrors may be
-	// anywhere.
+	// Restricted means that nodes pull only images whose names are below an entry of Allowed. Mirrors may be anywhere.
 	Restricted bool     `json:"restricted,omitempty"`
 	Allowed    []string `json:"allowed,omitempty"`
 	// Always are repositories that every node needs: Blocked and Allowed don't apply to them.

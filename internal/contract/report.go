@@ -55,8 +55,7 @@ type Reconciled struct {
 	// Desired is the revision in the Node's DesiredRevisionAnnotation.
 	Desired string `json:"desired,omitempty"`
 	// Problems have the same form as in ApplyStatusAnnotation: a reason, a colon, and the detail.
-	Problems []string `json:"problems,omitempty"`
-	// Differences are the differences between the host and its revision.
+	Problems    []string     `json:"problems,omitempty"`
 	Differences []Difference `json:"differences,omitempty"`
 }
 
@@ -80,8 +79,7 @@ type ReportedService struct {
 
 // ReportedNetwork is an HNS network of pods.
 type ReportedNetwork struct {
-	Name string `json:"name"`
-	// Absent reports that the network does not exist.
+	Name         string `json:"name"`
 	Absent       bool   `json:"absent,omitempty"`
 	Subnet       string `json:"subnet,omitempty"`
 	ManagementIP string `json:"managementIP,omitempty"`

@@ -35,8 +35,7 @@ func (p *Page) Write(out io.Writer) error {
 // Time returns when the page was created.
 func (p *Page) Time() string { return p.Now.UTC().Format(time.RFC3339) }
 
-// ByState returns the hosts in the order of their states: first the failing hosts, then the waiting hosts, then the
-// Ready hosts.
+// ByState returns the hosts by their states: the failing hosts, then the waiting hosts, then the Ready hosts.
 func (s *Status) ByState() []Host {
 	order := []string{stateFailing, stateWaiting, stateReady}
 	return slices.SortedStableFunc(slices.Values(s.Hosts), func(a, b Host) int {

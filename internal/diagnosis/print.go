@@ -100,7 +100,6 @@ func (p *paper) print(word, text string) {
 	p.WriteString(strings.TrimRight(word+indented(text), " ") + "\n")
 }
 
-// indented indents all lines except the first, so that they begin in the column hang.
 func indented(text string) string {
 	return strings.ReplaceAll(text, "\n", "\n"+strings.Repeat(" ", hang))
 }
@@ -332,7 +331,6 @@ func (s *Status) printHosts(p *paper) error {
 	return nil
 }
 
-// bar returns a progress bar.
 func bar(done, total int) string {
 	filled := 0
 	if total > 0 {
@@ -358,7 +356,6 @@ func short(text string) string {
 	return text
 }
 
-// after returns the word followed by the text. If the text is empty, it returns an empty string.
 func after(word, text string) string {
 	if text == "" {
 		return ""

@@ -61,8 +61,7 @@ type Rollout struct {
 	v1alpha1.RolloutStatus `json:",inline"`
 	// MaxUnavailable is the rollout budget: a number of nodes or a percentage.
 	MaxUnavailable string `json:"maxUnavailable"`
-	// Closed is the reason why no maintenance window is open. It is empty if a window is open, or if there are no
-	// windows.
+	// Closed is why no maintenance window is open. It is empty if a window is open, or if there are no windows.
 	Closed string `json:"closed,omitempty"`
 	// Slots are the slots in the rollout budget that are in use.
 	Slots []Slot `json:"slots,omitempty"`
@@ -197,7 +196,6 @@ func HostOf(i *v1alpha1.WindowsInstance) Host {
 	return host
 }
 
-// States of a host.
 const (
 	stateFailing, stateWaiting, stateReady = "Failing", "Waiting", "Ready"
 )
@@ -299,8 +297,7 @@ func operator(lease *coordinationv1.Lease, now time.Time) Operator {
 	return o
 }
 
-// nodeReady returns the condition Ready of a Node. If the Node has no such condition, nodeReady returns a condition
-// with the status Unknown.
+// nodeReady returns the condition Ready of a Node. Without it, the result is a condition with the status Unknown.
 func nodeReady(node *corev1.Node) corev1.NodeCondition {
 	for _, c := range node.Status.Conditions {
 		if c.Type == corev1.NodeReady {

@@ -23,7 +23,6 @@ const certificateNotice = 4 * 24 * time.Hour
 // Severity distinguishes problems and notices.
 type Severity string
 
-// Severities.
 const (
 	// Problem is a finding that keeps the subject from its desired state.
 	Problem Severity = "problem"

@@ -48,7 +48,7 @@ const (
 	settingHostKey = "hostKey"
 
 	maxAddress = 253
-	maxUser    = 104 // UNLEN of lmcons.h is 256; sAMAccountName and NetBIOS domain make 20 + 15 + 1; UPNs may be longer
+	maxUser    = 104 // DOMAIN\user takes 20 + 1 + 15; Windows allows 256 (UNLEN of lmcons.h), and UPNs may be longer
 	maxHostKey = 8192
 )
 

@@ -36,7 +36,6 @@ func (c Cluster) taints() []corev1.Taint {
 	return slices.Clip(c.Taints)
 }
 
-// build2022 is the build of Windows Server 2022.
 const build2022 = 20348
 
 // buildNumber returns the number of a build, such as 20348 for 10.0.20348.1234. It returns 0 if the text isn't a build.

@@ -45,7 +45,6 @@ func checkImages(p *pod, say report) {
 	})
 }
 
-// answer is the result of looking up one image.
 type answer struct {
 	offer Offer
 	err   error

@@ -85,7 +85,6 @@ func Find(file string, document int, object map[string]any) ([]Template, error) 
 	return s.found, err
 }
 
-// search collects the pod templates of one object.
 type search struct {
 	object Object
 	found  []Template

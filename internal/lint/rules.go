@@ -68,7 +68,6 @@ type rule struct {
 func onWindows(p *pod) bool { return p.system == systemWindows }
 func unsaid(p *pod) bool    { return p.system == systemUnsaid }
 
-// rules returns the table of rules.
 func rules() []rule {
 	return append(fieldRules(), []rule{
 		{"os-not-set", unsaid, checkUnsaid},

@@ -82,14 +82,12 @@ func windowsOptions(spec *corev1.PodSpec, c *corev1.Container) (own, ofPod *core
 		cmp.Or(cmp.Or(spec.SecurityContext, &corev1.PodSecurityContext{}).WindowsOptions, none)
 }
 
-// allHostProcess reports whether every container is a HostProcess container.
 func (p *pod) allHostProcess() bool {
 	all := true
 	p.containers(func(_ string, c *corev1.Container) { all = all && hostProcess(&p.Spec, c) })
 	return all
 }
 
-// tolerates reports whether a pod tolerates a taint.
 func tolerates(spec *corev1.PodSpec, taint corev1.Taint) bool {
 	return schedulinghelper.TolerationsTolerateTaint(klog.Background(), spec.Tolerations, &taint, false)
 }

@@ -1,7 +1,7 @@
 // Package observed records how long this operator itself has seen a state of an object. The object may contain a date
-// for the state as well, but this date may be wrong. The rollout and the journeys of hosts use the package before they
-// act on a state that has lasted too long. The records are only in memory, so a new operator starts without any. The
-// package never reads or changes an object in the cluster.
+// for the state as well, but this date may be wrong. The operator uses the package before it acts on a state that has
+// lasted too long. The records are only in memory, so a new operator starts without any. The package never reads or
+// changes an object in the cluster.
 package observed
 
 import (
@@ -39,7 +39,7 @@ type key struct {
 	name, what string
 }
 
-// sight is one state of one object. Its field dated only serves to distinguish this state from the next one.
+// sight is one state of one object. dated only distinguishes this state from the next one.
 type sight struct {
 	dated, asked time.Time
 	since        policy.Since

@@ -85,7 +85,6 @@ func Parts() []Part {
 	}
 }
 
-// isSkewed reports whether a payload may contain several versions of the part with this name.
 func isSkewed(name string) bool {
 	p, _ := PartNamed(name)
 	return p.Skewed

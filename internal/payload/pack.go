@@ -14,8 +14,7 @@ import (
 
 // Pack writes blobs to w as one stream. The stream is a tar archive in zstd, and the name of each entry is a digest.
 // Pack uses a fast level of compression: it packs the real payload from 264 to 88 MiB in 1.4 s on one core (measured
-// 2026-11, with a window of 4 MiB). So the network remains the bottleneck. zstd stores data that can't be compressed in
-// raw blocks.
+// 2026-11, with a window of 4 MiB). So the network remains the bottleneck.
 //
 // Hundreds of hosts may receive streams at the same time. So each stream uses one goroutine for compression and a small
 // window, and needs about a megabyte of memory, regardless of its length. If the content of a blob is shorter or longer

@@ -5,10 +5,8 @@ import (
 	"io"
 )
 
-// readerFunc is a function that implements io.Reader.
 type readerFunc func(p []byte) (int, error)
 
-// Read implements io.Reader.
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
 // until returns a reader that reads from r until ctx ends. After that, each read fails with the cause.

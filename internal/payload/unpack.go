@@ -43,7 +43,6 @@ const (
 	maxWindow = 8 << 20
 )
 
-// errTooMuch means that the stream is far longer than the requested blobs.
 var errTooMuch = errors.New("the stream contains far more than was requested")
 
 // Unpack reads a stream that Pack wrote, and stores the wanted blobs in sink. It doesn't trust the names and sizes in
@@ -71,7 +70,6 @@ func Unpack(ctx context.Context, r io.Reader, want []contract.Blob, sink Sink) (
 	return stored, missing, err
 }
 
-// unpacking is the state of one call of Unpack.
 type unpacking struct {
 	sink   Sink
 	order  []contract.Blob // the wanted blobs, without duplicates
@@ -206,10 +204,8 @@ func (u *unpacking) writer(w io.Writer) io.Writer {
 	})
 }
 
-// writerFunc is a function that implements io.Writer.
 type writerFunc func(p []byte) (int, error)
 
-// Write implements io.Writer.
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
 // classify returns the error to report for an error that occurred while decoding the stream.

@@ -56,7 +56,6 @@ func (c *connection) end(reason string) {
 	}
 }
 
-// Close implements net.Conn.
 func (c *connection) Close() error {
 	c.end(failedCertificate)
 	return c.Conn.Close()

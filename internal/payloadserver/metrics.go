@@ -22,7 +22,6 @@ const (
 	failedFull        = "full"        // closed by the server, because too many connections were open
 )
 
-// meters contains the metrics of the server.
 type meters struct {
 	bytes    prometheus.Counter
 	requests *prometheus.CounterVec

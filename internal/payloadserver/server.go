@@ -129,7 +129,7 @@ func (s *PayloadServer) Certificate() []byte { return s.trusted }
 func (s *PayloadServer) Serve(ctx context.Context, listener net.Listener) error {
 	server := &http.Server{
 		Handler: s, ReadHeaderTimeout: handshakeTime, MaxHeaderBytes: 1 << 14,
-		// net/http then cancels the context of a request, even while the request waits for a slot.
+		// After this time, net/http cancels the context of a request, even while the request waits for a slot.
 		ReadTimeout: handshakeTime + queueTimeout,
 		// transfer extends this deadline for each piece of a response.
 		WriteTimeout: stall,
@@ -224,7 +224,6 @@ func (s *PayloadServer) answer(w http.ResponseWriter, r *http.Request) (result s
 	return s.send(w, r, blobs)
 }
 
-// busy responds that the client should try again later.
 func busy(w http.ResponseWriter) string {
 	w.Header().Set("Retry-After", strconv.Itoa(int((retryAfter + rand.N(retryAfter)).Seconds())))
 	http.Error(w, "too many transfers", http.StatusServiceUnavailable)

@@ -5,7 +5,6 @@ import "sync"
 // perNode is how many requests of one node are served or wait at once. A daemon sends one request after the other.
 const perNode = 2
 
-// shares counts the current requests of each node.
 type shares struct {
 	mu    sync.Mutex
 	nodes map[string]int

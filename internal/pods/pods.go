@@ -28,12 +28,12 @@ const (
 	PassLimit = 30 * time.Second
 	// callTimeout is how long one list request may take.
 	callTimeout = 30 * time.Second
-	// Page is the number of pods in a page of a list of all pods of the cluster, which are too many for one response.
+	// Page is the page size for lists of all pods of the cluster, which don't fit into one response.
 	Page = 500
 )
 
-// NewClient returns a client whose responses are limited to MaxBytes. It uses protobuf. In JSON, a single pod with many
-// escaped characters would exceed MaxBytes, so that it could never be read.
+// NewClient returns a client whose responses are limited to MaxBytes. It uses protobuf, because in JSON, a single pod
+// with many escaped characters would exceed MaxBytes.
 func NewClient(config *rest.Config) (kubernetes.Interface, error) {
 	config = rest.CopyConfig(config)
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return response.Transport(next, MaxBytes) })
@@ -53,8 +53,7 @@ type Query struct {
 	// Cached lets the API server respond from its cache, which may be slightly outdated. It only has an effect if all
 	// pods are read in one list.
 	Cached bool
-	// Now is the clock.
-	Now func() time.Time
+	Now    func() time.Time
 }
 
 // OfNode selects the pods on a node.
@@ -100,7 +99,6 @@ func Each(ctx context.Context, api kubernetes.Interface, query Query,
 	}
 }
 
-// page reads one page of pods.
 func page(ctx context.Context, api kubernetes.Interface, options metav1.ListOptions) (*corev1.PodList, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

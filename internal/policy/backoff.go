@@ -17,8 +17,8 @@ const (
 	keyBackoffBase = 10 * time.Second
 	keyBackoffMax  = 30 * time.Minute
 
-	// disruptBackoffBase is the first delay. During the delay, other nodes can get the slot. disruptBackoffMax is how
-	// often pods are moved, at most, if every disruption fails.
+	// disruptBackoffBase lets other nodes get the slot. If every disruption fails, pods move once per
+	// disruptBackoffMax.
 	disruptBackoffBase = time.Minute
 	disruptBackoffMax  = 30 * time.Minute
 )
@@ -49,14 +49,12 @@ func NextAttempt(instance *v1alpha1.WindowsInstance) time.Time {
 		Backoff(failures, float64(hash.Sum32())/(1<<32)))
 }
 
-// KeyBackoff returns the delay before the operator checks again whether a joined host accepts a key: 10 s, 20 s, 40 s …
-// at most 30 min. jitter in [0,1) adds up to a fifth.
+// KeyBackoff is the delay between two checks whether a joined host accepts a key. jitter is as in Backoff.
 func KeyBackoff(failures int32, jitter float64) time.Duration {
 	return doubled(keyBackoffBase, keyBackoffMax, failures, jitter)
 }
 
-// DisruptBackoff returns the delay before the operator disrupts a node again, after the node could not be drained or
-// failed at a different revision: 1 min, 2 min, 4 min … at most 30 min. jitter in [0,1) adds up to a fifth.
+// DisruptBackoff is the delay until a node whose drain or upgrade failed is disrupted again. jitter is as in Backoff.
 func DisruptBackoff(tries int32, jitter float64) time.Duration {
 	return doubled(disruptBackoffBase, disruptBackoffMax, tries, jitter)
 }

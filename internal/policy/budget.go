@@ -34,8 +34,8 @@ func (v Verdict) Shown() string { return cmp.Or(v.Blocked, v.Why) }
 //
 // If a node's pods are already lost, disrupting the node causes no further loss. So this node doesn't wait for other
 // nodes to recover. Still, at most maxUnavailable such nodes are disrupted at once: if many nodes stop being Ready at
-// the same time, they may all be Ready again soon. Nodes that only lack the desired revision don't wait for each other.
-// Otherwise, no node could start to change. Exception: a node that someone else cordoned counts like any cordoned node.
+// the same time, they may all be Ready again soon. Nodes that only lack the desired revision don't wait for each other,
+// because otherwise no node could start to change. A node that someone else cordoned always counts.
 func MayDisruptAnytime(node string, fleet Fleet, maxUnavailable *intstr.IntOrString) Verdict {
 	i := slices.IndexFunc(fleet.Members, func(m Member) bool { return m.Node == node })
 	switch {
@@ -102,7 +102,7 @@ func blocked(limit int, withoutSlot ...string) string {
 	return fmt.Sprintf("no more nodes may be unavailable, as maxUnavailable is %d%s", limit, some(withoutSlot))
 }
 
-// away lists unavailable members. all contains every unavailable member, and withoutSlot the members without a slot.
+// away lists unavailable members.
 type away struct{ all, withoutSlot []string }
 
 func (a *away) add(who string, hasSlot bool) {
@@ -112,8 +112,7 @@ func (a *away) add(who string, hasSlot bool) {
 }
 
 // count returns how many hosts the fleet should have (total), and how many of them are unavailable or missing (down).
-// down doesn't include the given node. who lists the unavailable and missing hosts. A MachineSet that is being deleted
-// creates no more hosts. If isGivenUp returns true for a host, the host counts as missing from its MachineSet.
+// down doesn't include the given node. A MachineSet that is being deleted creates no more hosts.
 func count(node string, fleet Fleet) (total, down int, who away) {
 	type tally struct{ members, down, serving int }
 	isMember := map[string]bool{}
@@ -160,9 +159,8 @@ func count(node string, fleet Fleet) (total, down int, who away) {
 	return total, down, who
 }
 
-// isGone reports whether a member is being removed without a slot and is not expected to be in service again: its node
-// is down, or its removal has begun but didn't finish. A user who removes a host no longer expects it in service, no
-// matter how long the removal takes.
+// isGone reports whether a member leaves without a slot, and its node is down or its removal has begun. A user who
+// removes a host no longer expects it in service, no matter how long the removal takes.
 func (m Member) isGone() bool { return m.Leaving && !m.Disrupted && (!m.Ready || m.Removing) }
 
 func (m Member) hasSlot() bool { return m.Disrupted && !m.WithoutSlot }

@@ -16,12 +16,10 @@ import (
 // CSRVerdict is the operator's decision about a certificate request.
 type CSRVerdict string
 
-// Verdicts.
-//
-// A refused request stays pending, so someone else can still approve it. A denial is final. The operator only refuses
-// kubelets' requests, because administrators and the approver of cloud machines also decide about these requests. It
-// denies a daemon's request, because only this operator decides about it. If the request stayed pending, an
-// administrator might approve it: many guides say to approve all of them. A denial also shows the reason at once.
+// A refused request stays pending, so someone else can still approve it. A denial is final. The operator refuses a
+// kubelet's request instead of denying it, because administrators and the approver of cloud machines also decide about
+// it. It denies a daemon's request, because nobody else decides about it. If the request stayed pending, an
+// administrator might approve it: many guides say to approve all of them.
 const (
 	// CSRIgnore: the request is not for this operator. Nothing is written.
 	CSRIgnore CSRVerdict = "Ignore"
@@ -68,7 +66,7 @@ type CSRInstance struct {
 	// Addresses are the addresses in Given and the node address that the host reported over SSH.
 	Addresses []string
 	// Reached is the IP address where the operator reached the host with the expected host key, or empty. It may be a
-	// gateway's address, so it is not enough for a certificate with this address.
+	// gateway's address, so it alone doesn't justify a certificate.
 	Reached string
 	// ReachedAt is when the host was reached, or zero. Port is the port at the address Reached.
 	ReachedAt time.Time
@@ -108,8 +106,7 @@ func CSRInstanceOf(instance *v1alpha1.WindowsInstance) CSRInstance {
 }
 
 // ReachedAfter reports whether the operator reached this host later than the other host, at the same address and port.
-// If so, the address now belongs to this host, because one address and port belong to one machine. Different ports of
-// one address may belong to two machines, because the address may be a gateway's.
+// If so, this host now has the address. Different ports of one address may belong to two machines behind a gateway.
 func (i CSRInstance) ReachedAfter(other CSRInstance) bool {
 	return AddressText(i.Reached) == AddressText(other.Reached) && i.Port == other.Port &&
 		i.ReachedAt.After(other.ReachedAt)
@@ -123,8 +120,8 @@ type CSRInput struct {
 	CSR *certificatesv1.CertificateSigningRequest
 	// Instances contains at least all instances with the requested node name.
 	Instances []CSRInstance
-	// Node is the Node with the requested name, or nil. It may come from a cache. But before the operator refuses or
-	// denies a request, it must read the Node from the API server.
+	// Node is the Node with the requested name, or nil. It may come from a cache, except for a refusal or a denial: the
+	// operator must then read it from the API server.
 	Node *corev1.Node
 	// CredentialOwner is the name of the instance whose join has the bootstrap token of the request, or empty.
 	CredentialOwner string
@@ -231,15 +228,13 @@ type csrFault struct {
 // csrRule checks one rule. It returns nil if the request obeys the rule.
 type csrRule func(f csrFacts) *csrFault
 
-// csrRules are the rules for one kind of request. The rules in request check the request itself. The rules in cluster
-// check the state of the cluster.
+// csrRules are the rules for one kind of request: about the request itself, and about the state of the cluster.
 type csrRules struct {
 	request, cluster []csrRule
 }
 
-// rulesFor returns the rules for a kind of request. The rules about the request itself come first, so that a request
-// that can never be approved doesn't wait for a change in the cluster. The signature is verified last of these, because
-// this is the most expensive check.
+// rulesFor returns the rules about the request first: a request that can never be approved doesn't wait for the
+// cluster. The signature comes last of these, because its check is the most expensive one.
 func rulesFor(kind CSRKind) csrRules {
 	switch kind {
 	case CSRKubeletClient:

@@ -37,9 +37,8 @@ type CSRClaim struct {
 // SANs returns the requested DNS names and IP addresses. The IP addresses are in canonical form.
 func (c CSRClaim) SANs() []string { return append(dnsNames(c.Request), ipTexts(c.Request)...) }
 
-// ClaimOf returns the identity that a request asks for. It looks only at the request. It returns false if the operator
-// never decides about the request: the request is already decided, is for another signer, or is for no node. The
-// function is fast, because a cluster may have thousands of other requests.
+// ClaimOf returns the identity that a request asks for. It returns false if the request is already decided, is for
+// another signer, or is for no node. It must be fast, because a cluster may have thousands of other requests.
 func ClaimOf(csr *certificatesv1.CertificateSigningRequest) (CSRClaim, bool) {
 	if !CSRPending(csr) {
 		return CSRClaim{}, false
@@ -109,7 +108,6 @@ func addresses(request *x509.CertificateRequest) []netip.Addr {
 	return all
 }
 
-// ipTexts returns the IP addresses in a request, in the text form of package netip.
 func ipTexts(request *x509.CertificateRequest) []string {
 	var texts []string
 	for _, address := range addresses(request) {

@@ -14,8 +14,7 @@ import (
 )
 
 // IsFirstKubeletRequest reports whether a request was made by the bootstrap user. All joining hosts use this user, so
-// the user doesn't prove which node the request is from. Other rules check the instance's phase, the token's id, and
-// that no working Node has this name.
+// other rules check the instance's phase, the token's id and the Node.
 func IsFirstKubeletRequest(csr *certificatesv1.CertificateSigningRequest, bootstrapUser string) bool {
 	return bootstrapUser != "" && csr.Spec.Username == bootstrapUser
 }

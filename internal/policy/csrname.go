@@ -49,7 +49,6 @@ func namesAreOfNodes(f csrFacts) *csrFault {
 	return nil
 }
 
-// onlyNamesAndAddresses reports whether a subjectAltName with this value has only DNS names and IP addresses.
 func onlyNamesAndAddresses(value []byte) bool {
 	var names []asn1.RawValue
 	rest, err := asn1.Unmarshal(value, &names)
@@ -111,9 +110,8 @@ func namesAreOfThisNode(f csrFacts) *csrFault {
 	return nil
 }
 
-// cure returns how to fix the conflict if another owner also has a name or address: add the name or address to this
-// instance. It returns "" if the user or the cloud assigned the name to the other owner, or if the other owner is not a
-// host of the operator.
+// cure returns how to fix the conflict with another owner of a name or address. It returns "" for an owner in
+// Elsewhere, because nothing in this instance overrides that owner.
 func (f csrFacts) cure(name string) string {
 	if f.Elsewhere[name] != "" {
 		return ""
@@ -121,7 +119,8 @@ func (f csrFacts) cure(name string) string {
 	return "; if it is the host's, add it to spec.addresses of the WindowsInstance " + f.instance.Name
 }
 
-// holder returns another owner of a name or address, or "". Its evidence must be at least as good as this instance's.
+// holder returns another owner of a name or address, or "". It ignores an owner whose claim to the name has weaker
+// evidence than the claim of this instance.
 func (f csrFacts) holder(name string) string {
 	holder := f.Elsewhere[name]
 	if f.given(name) {

@@ -28,9 +28,8 @@ func joining(f csrFacts) *csrFault {
 	return nil
 }
 
-// nodeIsOurs requires that the Node exists and was adopted for this instance. The annotation on the Node alone isn't
-// enough, because kubelet may write the annotations of its own Node. But the instance must also contain this node name,
-// and kubelet can't write the instance.
+// nodeIsOurs requires that the Node exists and was adopted for this instance. The annotation on the Node isn't enough,
+// because kubelet may write the annotations of its own Node. So the instance must also contain this node name.
 func nodeIsOurs(f csrFacts) *csrFault {
 	if f.Node == nil {
 		return notYet(CSRNodePending, "Node %s does not exist yet", f.claim.NodeName)
@@ -50,9 +49,8 @@ func nodeIsOurs(f csrFacts) *csrFault {
 	return nil
 }
 
-// nodeIsWindows reports whether a Node runs Windows. If no instance has adopted a Node and the Node runs Windows, the
-// joining host has just registered it. If the Node runs another operating system, it is another machine that has the
-// same name, by accident or on purpose.
+// nodeIsWindows reports whether a Node runs Windows. If an unadopted Node runs another operating system, it belongs to
+// another machine that has the same name.
 func nodeIsWindows(node *corev1.Node) bool {
 	return node.Status.NodeInfo.OperatingSystem == string(corev1.Windows) ||
 		node.Labels[corev1.LabelOSStable] == string(corev1.Windows)

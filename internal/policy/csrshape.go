@@ -76,7 +76,6 @@ func usagesAre(purpose certificatesv1.KeyUsage) csrRule {
 	}
 }
 
-// noNames forbids alternative names of every kind.
 func noNames(f csrFacts) *csrFault {
 	if sans := sanTexts(f.claim.Request); len(sans) > 0 {
 		return fault(CSRNamesForbidden, "a client certificate has no alternative name such as %s", shown(sans[0]))

@@ -16,8 +16,8 @@ import (
 type Fleet struct {
 	Members []Member
 	Sets    []Set
-	// Now is the time that the description of the fleet is valid for. UnavailableAfter is how long a node must be not
-	// Ready before its pods count as lost.
+	// Now is the time of this description. UnavailableAfter is how long a node must be not Ready before its pods count
+	// as lost.
 	Now              time.Time
 	UnavailableAfter time.Duration
 }
@@ -75,8 +75,7 @@ type Set struct {
 	UserData string
 	// Leaving is set if the set itself is being deleted.
 	Leaving bool
-	// Hosts are the hosts of the set.
-	Hosts []SetHost
+	Hosts   []SetHost
 }
 
 // SetHost is a host of a Set.
@@ -90,9 +89,8 @@ type SetHost struct {
 	Refused bool
 }
 
-// NewFleet returns the fleet. Its input is all Windows nodes, all instances, the sets that replace hosts, the times
-// when nodes stopped being Ready (seen, by node name) and the assigned slots. NewFleet omits Nodes that the operator
-// cordoned because they have no instance. Otherwise, they would always count as unavailable.
+// NewFleet returns the fleet of all Windows nodes and instances. seen contains when nodes stopped being Ready, by name.
+// NewFleet omits Nodes that the operator cordoned because they have no instance: they would always be unavailable.
 func NewFleet(nodes []corev1.Node, instances []v1alpha1.WindowsInstance, sets []Set, seen map[string]Since,
 	slots ...Slot) Fleet {
 	sets = withReplaced(sets, slots)

@@ -38,5 +38,4 @@ func Halted(revision string, config *v1alpha1.WindowsMachineConfig, instances []
 		strings.Join(failed[:min(len(failed), maxFailedNamed)], ", "), threshold)
 }
 
-// maxFailedNamed is how many nodes a message lists.
 const maxFailedNamed = 3

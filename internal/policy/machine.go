@@ -30,8 +30,8 @@ func IsBooting(instance *v1alpha1.WindowsInstance, reason contract.Reason, now t
 // ReplaceCause is why a Machine should be replaced.
 type ReplaceCause string
 
-// Causes. A Machine is not replaced if its host never answers: the host may be slow, or behind a firewall. A
-// MachineHealthCheck can replace it.
+// If the host of a Machine never answers, the operator doesn't replace the Machine: the host may be slow, or behind a
+// firewall. A MachineHealthCheck can replace it.
 const (
 	// CauseKeyStale occurs when the host accepted the key that it was created with, and refuses the current key.
 	CauseKeyStale ReplaceCause = "KeyStale"
@@ -97,7 +97,6 @@ type ReplaceCandidate struct {
 // ReplaceAction is what the operator does with a Machine that should be replaced.
 type ReplaceAction string
 
-// Actions.
 const (
 	// ActReplace means: delete the Machine now.
 	ActReplace ReplaceAction = "Replace"
@@ -163,9 +162,9 @@ func DecideReplace(c ReplaceCandidate, fleet Fleet, maxUnavailable *intstr.IntOr
 }
 
 // exceeds returns why the deletion would take too many hosts out of service, or nil if it would not. If the host is in
-// service, the limits of its set and of the fleet apply. Otherwise, the deletion takes nothing out of service. But it
-// waits if too many other hosts of the set are down for other causes, or are replacements that have not joined yet. The
-// limit for these is the rollout budget, applied to the set.
+// service, the limits of its set and of the fleet apply. Otherwise, the deletion only waits while too many other hosts
+// of the set are down for other causes, or are replacements that have not joined yet. The limit for these hosts is the
+// rollout budget, applied to the set.
 func (c ReplaceCandidate) exceeds(set Set, fleet Fleet, maxUnavailable *intstr.IntOrString,
 	closed string) *ReplaceDecision {
 	serving, cordoned, serves := 0, 0, false

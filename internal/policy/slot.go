@@ -43,7 +43,6 @@ func SlotOf(slots []Slot, instance *v1alpha1.WindowsInstance) *Slot {
 // MachineName returns the name of the slot for the replacement of a Machine.
 func MachineName(machine string) string { return "Machine " + machine }
 
-// isHolder reports whether the list contains a slot with this name.
 func isHolder(slots []Slot, name string) bool {
 	return slices.ContainsFunc(slots, func(p Slot) bool { return p.Name == name })
 }
@@ -99,9 +98,8 @@ func DecideSlots(slots []Slot, s RolloutState) RolloutDecision {
 		if !s.allows(request, fleet, closed, &d) {
 			continue
 		}
-		// If the caller is about to delete the Machine or to use the slot, change the time, so that the list is written
-		// even if it already contains this slot. The write fails if another operator has written the list since this
-		// operator read it.
+		// If the caller is about to delete the Machine or to use the slot, change the time. The list is then written
+		// even if it already contains this slot, and the write fails if another operator has changed the list.
 		if request.Since.IsZero() || request.candidate != nil || request.Name == string(s.Uses) {
 			request.Since = metav1.NewTime(s.Now.Truncate(time.Second))
 		}
@@ -166,7 +164,7 @@ type request struct {
 	created  time.Time
 }
 
-// requests returns the requests. They must be decided in this order.
+// requests returns the requests in the order in which they must be decided.
 func (s RolloutState) requests(slots []Slot) (all []request) {
 	ready := map[string]bool{}
 	for i := range s.Nodes {
@@ -262,7 +260,6 @@ func (s RolloutState) revisionToTry(instance *v1alpha1.WindowsInstance) string {
 	return update.Revision
 }
 
-// why returns a text that says that a node is unavailable because it has this slot.
 func (p Slot) why() string {
 	return fmt.Sprintf("it was granted a slot in the rollout budget at %s", p.Since.UTC().Format(time.RFC3339))
 }

@@ -85,7 +85,7 @@ const (
 // UpgradeAction is what the operator does in a step.
 type UpgradeAction string
 
-// Actions of an upgrade. After an action that only learns a fact, the table is evaluated again with this fact.
+// Actions of an upgrade. After an action that only learns a fact, NextUpgrade is called again with this fact.
 const (
 	ActionWait           UpgradeAction = ""
 	ActionRequestStaging UpgradeAction = "have the daemon fetch the payload"
@@ -105,7 +105,7 @@ const (
 // StepFailed is the next step after a failure. It never appears in the status.
 const StepFailed v1alpha1.Step = "Failed"
 
-// UpgradeRow is one row of the table.
+// UpgradeRow is one row of the table that NextUpgrade evaluates.
 type UpgradeRow struct {
 	Step v1alpha1.Step
 	// When is the condition of the row, in words. The first row of the step whose condition is met applies.

@@ -8,7 +8,6 @@ import (
 	"github.com/robfig/cron/v3"
 )
 
-// longestWindow limits the duration of a window.
 const longestWindow = 7 * 24 * time.Hour
 
 // Window is a recurring period during which nodes may be disrupted.

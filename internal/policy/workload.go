@@ -139,7 +139,6 @@ func UnplaceablePod(pod *corev1.Pod, nodes []corev1.Node, now time.Time,
 	return contract.ReasonPodUnplaceable, causes(len(nodes), others, small, taints)
 }
 
-// waits reports whether a pod has been unschedulable for at least the duration in the parameter after.
 func waits(pod *corev1.Pod, now time.Time, after time.Duration) bool {
 	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
 		return c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse &&
@@ -164,7 +163,6 @@ func exceeds(requests, allocatable corev1.ResourceList) bool {
 	return false
 }
 
-// causes returns a text with the reasons why nodes can't run a pod, and the number of nodes for each reason.
 func causes(all, others, small int, taints map[string]int) string {
 	var list []string
 	if others > 0 {

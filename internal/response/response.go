@@ -24,7 +24,6 @@ type transport struct {
 // WrappedRoundTripper returns the inner transport. client-go needs it, for example to cancel a request.
 func (t transport) WrappedRoundTripper() http.RoundTripper { return t.next }
 
-// RoundTrip implements http.RoundTripper.
 func (t transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	answer, err := t.next.RoundTrip(request)
 	if err == nil {

@@ -37,7 +37,7 @@ func CarriesHostKey(platform contract.Platform) bool {
 	}
 }
 
-// ec2Launch is a version of the agent that runs user data on EC2, and maintains the routes to EC2's metadata service.
+// ec2Launch is a version of EC2's agent, which runs user data and maintains the routes to EC2's metadata service.
 type ec2Launch struct{ Version, URL, SHA256 string }
 
 // pinned returns the first version of EC2Launch whose task add-routes works as the script needs. Amazon's images have

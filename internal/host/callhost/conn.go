@@ -26,8 +26,7 @@ const (
 	// pickUp is how long a host may take to begin or answer a call. After an interrupted watch, it needs half a minute.
 	pickUp = time.Minute
 	// silence is the longest allowed time between two reports during a call. The host reports every CallBeatSeconds.
-	silence = 5 * contract.CallBeatSeconds * time.Second
-	// writeTimeout is the time limit of one write of the Secret.
+	silence      = 5 * contract.CallBeatSeconds * time.Second
 	writeTimeout = 15 * time.Second
 	// maxRequest limits a call, in bytes. A Secret may contain 1 MiB, and the host's reports must fit into it as well.
 	maxRequest = 500 << 10
@@ -67,7 +66,6 @@ func (c Calls) read(ctx context.Context, id string) (*corev1.Secret, error) {
 	return secret, nil
 }
 
-// conn is a connection to a host that joins by itself.
 type conn struct {
 	calls   Calls
 	id      string
@@ -94,7 +92,6 @@ func (c *conn) ProveHostKeys(context.Context) ([]string, error) { return nil, ni
 // Address implements host.Conn. The host's address is unknown.
 func (c *conn) Address() netip.Addr { return netip.Addr{} }
 
-// Send implements host.Conn.
 func (c *conn) Send(context.Context, string, io.Reader) (int64, error) {
 	return 0, errors.New("a host that joins by itself fetches its payload")
 }
@@ -102,10 +99,8 @@ func (c *conn) Send(context.Context, string, io.Reader) (int64, error) {
 // RemoveUpload implements host.Conn. It does nothing: the host removes the program when the Secret is deleted.
 func (c *conn) RemoveUpload(context.Context) error { return nil }
 
-// Err implements host.Conn.
 func (c *conn) Err() error { return c.err }
 
-// Close implements host.Conn.
 func (c *conn) Close() error {
 	c.err = errors.New("the connection is closed")
 	return nil
@@ -202,7 +197,6 @@ func (c *conn) await(ctx context.Context, call contract.Call) (json.RawMessage, 
 	}
 }
 
-// lost makes the connection unusable.
 func (c *conn) lost(problem *contract.Problem) error {
 	c.err = problem
 	return problem

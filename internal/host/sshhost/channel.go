@@ -6,9 +6,9 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// channels is an SSH connection whose calls never wait forever. The SSH library itself can wait forever if a channel is
-// opened while the connection ends; if a channel has more than 16 unread requests, which block all reading; or if a
-// session gets an exit status that it can't parse, and then reads no more requests.
+// channels is an SSH connection whose calls never wait forever. The SSH library waits forever in three cases: the
+// connection ends while a channel is being opened; a channel has more than 16 unread requests, which block all reading;
+// a session gets an exit status that it can't parse, and reads no more requests.
 type channels struct {
 	ssh.Conn
 	gone <-chan struct{}

@@ -55,5 +55,4 @@ func (c *conn) watch() {
 	c.start(c.keepAlive)
 }
 
-// HostKey implements host.Conn.
 func (c *conn) HostKey() string { return c.hostKey }

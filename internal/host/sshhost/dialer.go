@@ -98,7 +98,6 @@ func (d *Dialer) Dial(ctx context.Context, target host.Target) (host.Conn, error
 	return c, nil
 }
 
-// connect opens the TCP connection.
 func (d *Dialer) connect(ctx context.Context, address string) (*wire, error) {
 	bounded, cancel := context.WithTimeout(ctx, d.options.ConnectTimeout)
 	defer cancel()

@@ -9,7 +9,6 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// errHostKeyDiffers ends a handshake because the host's key differs from the expected key.
 var errHostKeyDiffers = errors.New("the host key differs")
 
 // hostKeyCheck compares a host's key with the expected key. The SSH library calls callback from its own goroutines,
@@ -53,7 +52,6 @@ func (h *hostKeyCheck) seen() ssh.PublicKey {
 	return h.last
 }
 
-// differs reports whether the host's key differs from the expected key.
 func (h *hostKeyCheck) differs() bool { return different(h.seen(), h.expected) }
 
 // different reports whether both keys are known and differ.
@@ -71,7 +69,6 @@ func (h *hostKeyCheck) algorithms() []string {
 	return algorithmsOf(h.expected)
 }
 
-// algorithmsOf returns the host key algorithms for a key, best first.
 func algorithmsOf(key ssh.PublicKey) []string {
 	if key.Type() == ssh.KeyAlgoRSA {
 		return []string{ssh.KeyAlgoRSASHA512, ssh.KeyAlgoRSASHA256}

@@ -33,7 +33,6 @@ func (c *conn) start(work func()) bool {
 	return true
 }
 
-// Address implements host.Conn.
 func (c *conn) Address() netip.Addr {
 	reached, _ := netip.ParseAddrPort(c.wire.RemoteAddr().String()) // the zero Addr if it isn't an address
 	return reached.Addr().Unmap().WithZone("")
@@ -134,7 +133,6 @@ func (c *conn) explain(ctx context.Context, doing string, err error) error {
 	return problem
 }
 
-// isBreak reports whether an error means that the connection is broken.
 func isBreak(err error) bool {
 	_, network := errors.AsType[net.Error](err)
 	return network || errors.Is(err, sftp.ErrSSHFxConnectionLost) || errors.Is(err, sftp.ErrSSHFxNoConnection) ||
@@ -174,7 +172,6 @@ func (c *conn) keepAlive() {
 	}
 }
 
-// ping sends a keepalive and waits for the host's answer.
 func (c *conn) ping() error {
 	_, _, err := c.client.SendRequest("keepalive@openssh.com", true, nil)
 	return err

@@ -10,7 +10,7 @@ import (
 
 const (
 	// leastRate is the minimum rate of a transfer in bytes per second. A slower host would occupy a worker that other
-	// hosts need. It is half the rate of a slow line: a payload of 300 MB takes 2.5 hours.
+	// hosts need. At this rate, half that of a slow line, a payload of 300 MB takes 2.5 hours.
 	leastRate = 32 << 10
 	// leastTime is the time limit for each part of a transfer, and for the end of a transfer. It is longer than the
 	// keepalive timeout, and longer than the delay that a virus scanner adds at the end of a file.
@@ -41,7 +41,6 @@ func newPace(content io.Reader, c clock.WithTicker, late func()) *pace {
 	return &pace{content: content, clock: c, timer: c.NewTimer(leastTime), late: late, left: leastTime, since: c.Now()}
 }
 
-// Read implements io.Reader.
 func (p *pace) Read(b []byte) (int, error) {
 	p.timer.Stop()
 	if p.left -= p.clock.Since(p.since); p.left <= 0 {

@@ -96,8 +96,8 @@ func rank(key ssh.PublicKey) int {
 		ssh.KeyAlgoRSA}, key.Type())
 }
 
-// ProveHostKeys implements host.Conn. If the host announces a key but can't prove it, the error is a *contract.Problem
-// HostKeyUnproven. It skips keys that the host can prove only with SHA-1, or doesn't offer in a handshake.
+// ProveHostKeys implements host.Conn. It skips keys that the host can prove only with SHA-1, or doesn't offer in a
+// handshake. If the host can't prove another announced key, the error is a *contract.Problem HostKeyUnproven.
 func (c *conn) ProveHostKeys(ctx context.Context) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.options.SetupTimeout)
 	defer cancel()
@@ -121,7 +121,6 @@ func (c *conn) ProveHostKeys(ctx context.Context) ([]string, error) {
 	return proven, nil
 }
 
-// keyProof asks a host to prove its host keys.
 type keyProof struct {
 	client *ssh.Client
 	// address is the host's address, for messages. shown is the handshake's key, as a line of authorized_keys.

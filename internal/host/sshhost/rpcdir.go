@@ -124,7 +124,6 @@ func (c *conn) endFiles() {
 // packetSize is the payload of one SFTP request in bytes.
 const packetSize = 8 << 10
 
-// open starts the SFTP session.
 func (c *conn) open(ctx context.Context) error {
 	var refused bool
 	err := c.during(ctx, "starting SFTP", func() error {
@@ -320,7 +319,6 @@ func replace(files *sftp.Client, from, to string) error {
 	return files.Rename(from, to)
 }
 
-// errAnswerTooLong means that an answer is longer than any answer of our daemon.
 var errAnswerTooLong = errors.New("the answer is longer than any answer of the daemon")
 
 // fetch reads a file of at most limit bytes.

@@ -90,7 +90,6 @@ func findUploaded(files *sftp.Client, name string, size int64) (present bool, er
 	return present, nil
 }
 
-// RemoveUpload implements host.Conn.
 func (c *conn) RemoveUpload(ctx context.Context) error {
 	files, err := c.session(ctx)
 	if err != nil {
@@ -177,8 +176,6 @@ func (c *conn) stream(ctx context.Context, doing, name string, content io.Reader
 // contentError is an error of the content, not of the connection.
 type contentError struct{ err error }
 
-// Error implements error.
 func (e *contentError) Error() string { return "reading the content: " + e.err.Error() }
 
-// Unwrap returns the error of the content's reader.
 func (e *contentError) Unwrap() error { return e.err }

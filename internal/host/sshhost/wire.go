@@ -54,7 +54,6 @@ func newWire(conn net.Conn, c clock.PassiveClock) *wire {
 // beginStep sets the budget of a step. The rest of the previous budget expires.
 func (w *wire) beginStep() { w.budget.Store(stepBudget) }
 
-// Read implements net.Conn.
 func (w *wire) Read(p []byte) (int, error) {
 	n, err := w.Conn.Read(p)
 	if n > 0 {
@@ -69,7 +68,6 @@ func (w *wire) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Write implements net.Conn.
 func (w *wire) Write(p []byte) (int, error) {
 	w.budget.Add(int64(len(p)) / acknowledgement)
 	n, err := w.Conn.Write(p)
@@ -88,7 +86,6 @@ func (w *wire) note(err error) {
 	}
 }
 
-// keep records the host's first bytes.
 func (w *wire) keep(p []byte) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -102,7 +99,6 @@ func (w *wire) offered() []string {
 	return offered(w.sent)
 }
 
-// broken returns the first read or write error, or nil.
 func (w *wire) broken() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

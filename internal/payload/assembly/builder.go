@@ -78,7 +78,6 @@ func (b *Builder) Finish(version string) (payload.Manifest, error) {
 	return m, b.finish(m)
 }
 
-// finish writes the manifest, and deletes the blobs that the manifest doesn't list.
 func (b *Builder) finish(m payload.Manifest) error {
 	text, err := json.MarshalIndent(m, "", "  ")
 	if err != nil {

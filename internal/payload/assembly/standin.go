@@ -10,8 +10,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/payload"
 )
 
-// standinNoise is the number of incompressible bytes in a stand-in. With them, transfers of stand-ins have realistic
-// sizes.
+// standinNoise is the number of incompressible bytes in a stand-in, so that transfers have realistic sizes.
 const standinNoise = 3 << 10
 
 // WriteStandins replaces the payload in dir with a complete payload of stand-ins, which are small files instead of
