@@ -209,8 +209,8 @@ func (r *Reconciler) prepare(ctx context.Context, config *bootstrapv1.WindowsCon
 		return unreachable(config, fmt.Errorf("creating WindowsInstance %s/%s: %w", r.namespace, config.Name, err))
 	}
 	if !isOurs(instance, config) {
-		notReady(config, reasonNameTaken, fmt.Sprintf("Cluster %s has another WindowsInstance %s; if an earlier "+
-			"Machine had this name, it is being removed", cluster.GetName(), config.Name))
+		notReady(config, reasonNameTaken, fmt.Sprintf("Cluster %s has another WindowsInstance %s; if it belongs to "+
+			"an earlier Machine, wait, otherwise delete this Machine", cluster.GetName(), config.Name))
 		return retry, nil
 	}
 	join := &corev1.Secret{}
@@ -230,7 +230,7 @@ func (r *Reconciler) prepare(ctx context.Context, config *bootstrapv1.WindowsCon
 	}
 	if !isOwn {
 		notReady(config, reasonNameTaken, "there is another Secret "+config.Name+"; if it belongs to an earlier "+
-			"Machine, it is being deleted")
+			"Machine, wait, otherwise delete this Machine")
 		return retry, nil
 	}
 	config.Status.DataSecretName = config.Name
@@ -350,8 +350,8 @@ func compare(config *bootstrapv1.WindowsConfig, wanted, reported string) {
 		return
 	}
 	report(config, bootstrapv1.ConditionVersionMatches, metav1.ConditionFalse, reasonVersionDiffers, fmt.Sprintf(
-		"the Machine asks for %.32s, and the operator's payload has kubelet %.32s; use an operator with the other "+
-			"payload, or change the version of the Machine", wanted, reported))
+		"the Machine has the version %.32s, and the operator's payload has kubelet %.32s; use an operator whose "+
+			"payload has this minor version, or set the Machine's version to that of the payload", wanted, reported))
 }
 
 // cloudTaint is the taint that a Node has until the cloud provider has initialized the Node.

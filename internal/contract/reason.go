@@ -491,9 +491,9 @@ var explanations = map[Reason]explanation{ //nolint:gochecknoglobals // a table 
 	ReasonJoinTokenExpired: {212, "Run \"kubectl windows add --by-itself\" with the name of the WindowsInstance " +
 		"again: it prints a command with a new token."},
 	ReasonHostSilent: {213, "Check that the host is up and reaches the API server, and that its service " +
-		"windows-instance-attend runs. If the host was reinstalled, or was off for two weeks, run \"kubectl windows " +
-		"remove --force\" and then \"kubectl windows add --by-itself\" with the name of the WindowsInstance, and the " +
-		"new command on the host. If it is the host of a Machine, delete the Machine."},
+		"windows-instance-attend runs. If the host was reinstalled, or was off for four days and still does not " +
+		"answer, run \"kubectl windows remove --force\" and \"kubectl windows add --by-itself\" with the name of the " +
+		"WindowsInstance, and the new command on the host. If it is the host of a Machine, delete the Machine."},
 	ReasonBuildUnsupported: {301, "Use Windows Server 2019 (17763), 2022 (20348.681 or later) or 2025 (26100). " +
 		"Install Windows updates if the message names one."},
 	ReasonDiskFull:    {302, "Free space on drive C: or enlarge it."},
