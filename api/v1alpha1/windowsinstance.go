@@ -131,9 +131,9 @@ type WindowsInstanceSpec struct {
 	// +optional
 	Username string `json:"username,omitempty"`
 
-	// ByItself is set for a host that joins by itself: it reaches the API server, and the operator never connects to
-	// it. The operator publishes the command for the host in the Secret "windows-join-<UID>". Address is then only a
-	// name of the host.
+	// ByItself is set for a host that joins by itself: the host reaches the API server, and the operator never connects
+	// to the host. The operator publishes the command for the host in the Secret "windows-join-<UID>". Address is then
+	// only a name of the host.
 	// +optional
 	ByItself *ByItself `json:"byItself,omitempty"`
 
@@ -351,7 +351,7 @@ type Activity struct {
 	// +kubebuilder:validation:MaxLength=4096
 	// +optional
 	Message string `json:"message,omitempty"`
-	// BootID is the boot before the reboot. Another boot proves the reboot.
+	// BootID identifies the boot before the reboot. A different boot ID proves the reboot.
 	// +kubebuilder:validation:MaxLength=128
 	// +optional
 	BootID string `json:"bootID,omitempty"`
@@ -395,8 +395,8 @@ type WindowsInstanceStatus struct {
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	NodeName string `json:"nodeName,omitempty"`
-	// NodeUID is the UID of the host's Node. It is empty if no Node of this name existed when the host received the
-	// credential to register one. Then the operator adopts a new Node of this name even if only the host itself
+	// NodeUID is the UID of the host's Node. If no Node of this name existed when the host received the credential to
+	// register one, NodeUID is empty. Then the operator adopts a new Node of this name even if only the host itself
 	// reports the Node's address.
 	// +kubebuilder:validation:MaxLength=128
 	// +optional
@@ -442,8 +442,7 @@ type WindowsInstanceStatus struct {
 	// Host holds the facts that preflight read from the host.
 	// +optional
 	Host *HostInfo `json:"host,omitempty"`
-	// Revision is the revision that the daemon reports as applied. DesiredRevision is the revision that it should
-	// apply.
+	// Revision is the revision that the daemon reports as applied.
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	Revision string `json:"revision,omitempty"`

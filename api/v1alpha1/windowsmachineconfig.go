@@ -14,10 +14,11 @@ const (
 	// ConditionAvailable is True if the operator has everything it needs to join hosts. Otherwise its reason names
 	// what is missing.
 	ConditionAvailable = "Available"
-	// ConditionUpgradeable is False while any host joins, leaves or is updated, or while a prerequisite is missing.
-	// The condition ignores hosts that fail, that are paused before their join, or that wait for a slot in the rollout
-	// budget, a window or another try: no work on them is in progress, and the upgrade may fix them. It also ignores
-	// an unsupported Kubernetes version, and a failure to publish anything for nodes (W938).
+	// ConditionUpgradeable is False while any host joins, leaves or is updated, or while a prerequisite is missing. The
+	// condition ignores failing hosts, hosts that were paused before their join, and hosts that wait for a slot in the
+	// rollout budget, for a window or for another try. No work on these hosts is in progress, and the upgrade may fix
+	// them. The condition also ignores an unsupported Kubernetes version, and a failure to publish anything for nodes
+	// (W938).
 	ConditionUpgradeable = "Upgradeable"
 	// ConditionDegraded is True if a host failed, an entry or a setting is invalid, a Machine can't become a node,
 	// or a rollout is halted.
@@ -64,9 +65,8 @@ type RolloutSpec struct {
 	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$`
 	// +optional
 	UnavailableAfter *metav1.Duration `json:"unavailableAfter,omitempty"`
-	// DrainTimeout is how long the eviction of pods may take, in addition to their own grace period. If a node
-	// can't be drained in time, it goes back into service and the operator tries again later, so that other nodes
-	// can continue.
+	// DrainTimeout is how long the eviction of pods may take, in addition to their own grace period. If a node can't be
+	// drained in time, it goes back into service and the operator tries again later, so that other nodes can continue.
 	// +kubebuilder:default="10m"
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$`
@@ -225,11 +225,11 @@ type ProxySpec struct {
 	NoProxy string `json:"noProxy,omitempty"`
 }
 
-// ImageMirrors are the mirrors of one source. The fields have the same meaning as in OpenShift's
-// ImageDigestMirrorSet.
+// ImageMirrors are the mirrors of one source. The fields have the same meaning as in an ImageDigestMirrorSet of
+// OpenShift.
 type ImageMirrors struct {
-	// Source is a registry, a repository or a part of its name, such as docker.io/library, or a
-	// wildcard such as *.example.com.
+	// Source is a registry, a repository or a part of its name, such as docker.io/library, or a wildcard such as
+	// *.example.com.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=512
 	Source string `json:"source"`
@@ -289,15 +289,14 @@ type WindowsMachineConfigSpec struct {
 	// Mirrors lists the mirrors that images are pulled from.
 	// +optional
 	Mirrors MirrorsSpec `json:"mirrors,omitempty"`
-	// PullSecret names a Secret of type kubernetes.io/dockerconfigjson in the operator's namespace
-	// with credentials for mirrors.
+	// PullSecret names a Secret of type kubernetes.io/dockerconfigjson in the operator's namespace, with credentials
+	// for mirrors.
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	PullSecret string `json:"pullSecret,omitempty"`
 }
 
-// InstanceCounts counts instances by state. A patch of the status omits zeros, so zero is the default of each
-// field.
+// InstanceCounts counts instances by state. A patch of the status omits zeros, so zero is the default of each field.
 type InstanceCounts struct {
 	// Total of all instances.
 	// +kubebuilder:default=0

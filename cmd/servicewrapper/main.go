@@ -18,7 +18,6 @@ import (
 	"time"
 )
 
-// stopLimit is the maximum time to wait until a killed program has ended.
 const stopLimit = 10 * time.Second
 
 const failed = 1
@@ -32,7 +31,6 @@ func main() {
 	os.Exit(serve(o))
 }
 
-// order is the program to run, with its settings.
 type order struct {
 	// logFile is the file that the program's output is appended to. If it is empty, the output is discarded.
 	logFile string

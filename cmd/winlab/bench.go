@@ -84,8 +84,7 @@ type joinFigures struct {
 	RestartConnections int64 `json:"restartConnections"`
 	// Proxy is the cost of downloads through the API server's service proxy. It is nil without --by-itself.
 	Proxy *proxyFigures `json:"proxy,omitempty"`
-	// Quiet contains the figures while nothing changes.
-	Quiet quietFigures `json:"quiet"`
+	Quiet quietFigures  `json:"quiet"`
 }
 
 func (b *bench) run(ctx context.Context) error {
@@ -174,8 +173,7 @@ func (b *bench) with(ctx context.Context, hosts int, faults []fleet.Fault,
 // joinTimeout is enough time for a thousand hosts on a busy machine.
 const joinTimeout = 30 * time.Minute
 
-// join lists all hosts, or runs their commands with --by-itself. It returns the seconds until the wanted hosts are
-// Ready.
+// join lists all hosts, or runs their commands with --by-itself, and returns the seconds until wanted are Ready.
 func (b *bench) join(ctx context.Context, s *scene.Scene, wanted []*fleet.Host) (float64, error) {
 	began := time.Now()
 	bring := listAll
@@ -197,8 +195,8 @@ func listAll(ctx context.Context, s *scene.Scene, _ []*fleet.Host) error {
 	return s.List(ctx, s.Fleet.Hosts...)
 }
 
-// runCommands runs the command of each wanted host and waits for it. The fleet's other hosts have faults: the first
-// never runs its command, and runCommands doesn't wait for the commands of the others.
+// runCommands runs the command of each wanted host and waits for it. The fleet's other hosts have faults: the first of
+// them never runs its command, and runCommands doesn't wait for the commands of the rest.
 func runCommands(ctx context.Context, s *scene.Scene, wanted []*fleet.Host) error {
 	if ailing := s.Fleet.Hosts[:len(s.Fleet.Hosts)-len(wanted)]; len(ailing) > 0 {
 		if _, _, err := s.Invite(ctx, scene.NameOf(ailing[0])); err != nil {

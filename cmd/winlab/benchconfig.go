@@ -58,7 +58,6 @@ for --quiet before the change.`,
 
 // configFigures is the content of out/bench-config.json.
 type configFigures struct {
-	// MaxUnavailable is the rollout budget: a number or a percentage of nodes.
 	MaxUnavailable string      `json:"maxUnavailable"`
 	Runs           []configRun `json:"runs"`
 	// Growth is, for each change, the number of requests with all hosts divided by the number of requests with half of
@@ -67,8 +66,7 @@ type configFigures struct {
 }
 
 type configRun struct {
-	Hosts int `json:"hosts"`
-	// JoinSeconds is how long it took until all hosts were nodes.
+	Hosts       int          `json:"hosts"`
 	JoinSeconds float64      `json:"joinSeconds"`
 	Quiet       quietFigures `json:"quiet"`
 	// OperatorMegabytes is the operator's peak of resident memory after all changes, in megabytes.

@@ -28,7 +28,6 @@ type proxyFigures struct {
 }
 
 const (
-	// proxyService is the name of the Service that the proxy forwards requests to.
 	proxyService = "bench-payload"
 	downloads    = 10
 	downloadSize = 100e6

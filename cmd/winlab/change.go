@@ -32,16 +32,14 @@ type dayTwoChange struct {
 	make func(ctx context.Context) error
 }
 
-// changeFigures are the figures of one change of the configuration.
 type changeFigures struct {
 	Name string `json:"name"`
 	// Times in seconds from the change until a node reports that it has applied the change: the median, the 99th
 	// percentile and the maximum over all nodes.
-	P50 float64 `json:"p50Seconds"`
-	P99 float64 `json:"p99Seconds"`
-	Max float64 `json:"maxSeconds"`
-	// SSHConnections is the number of SSH connections that the change caused.
-	SSHConnections int64 `json:"sshConnections"`
+	P50            float64 `json:"p50Seconds"`
+	P99            float64 `json:"p99Seconds"`
+	Max            float64 `json:"maxSeconds"`
+	SSHConnections int64   `json:"sshConnections"`
 	// Requests is the number of requests that the operator and all daemons sent because of the change. PerNode is
 	// Requests divided by the number of nodes.
 	Requests int     `json:"requests"`
@@ -56,7 +54,6 @@ type changeFigures struct {
 	Processor map[string]float64 `json:"processorMillisecondsPerNode,omitempty"`
 }
 
-// dayTwoChanges returns the changes to measure, in the order of execution.
 func dayTwoChanges(s *scene.Scene) ([]dayTwoChange, error) {
 	c, err := openshift.Client(s.Cluster.Admin())
 	if err != nil {

@@ -68,7 +68,6 @@ report, and exits. The exit code is 0 if every host joined. Otherwise demo print
 	return command
 }
 
-// Kinds of clusters that a demo can simulate.
 const (
 	clusterOpenShift  = "openshift"
 	clusterKubernetes = "kubernetes"
@@ -79,7 +78,7 @@ const machineSet = "windows"
 // latency is the delay of the simulated network in each direction.
 const latency = 2 * time.Millisecond
 
-// lively returns realistic durations of operations on hosts. They are shorter than on a real host.
+// lively returns durations of operations on hosts. On a real host, they are longer.
 func lively() sim.Costs {
 	return sim.Costs{ProcessStart: 200 * time.Millisecond, PowerShellStart: time.Second}
 }
@@ -148,7 +147,6 @@ func (d *demo) bring(ctx context.Context, s *scene.Scene) error {
 	return s.Join(ctx, s.Fleet.Hosts...)
 }
 
-// conclusion holds what the end of a demo needs to write the report.
 type conclusion struct {
 	out     io.Writer
 	began   time.Time
@@ -191,8 +189,7 @@ func (d *demo) useWine(ctx context.Context, options *scene.Options, faults []fle
 	return hosts, err
 }
 
-// watch shows the hosts until the user presses Ctrl-C. With --once, it ends when all hosts have settled or the time is
-// over.
+// watch shows the hosts until Ctrl-C or, with --once, until all hosts have settled or the time is over.
 func (d *demo) watch(ctx context.Context, s *scene.Scene, screen *screen) (settled bool, err error) {
 	ticker := time.NewTicker(200 * time.Millisecond)
 	defer ticker.Stop()

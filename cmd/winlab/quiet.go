@@ -11,7 +11,6 @@ import (
 	"github.com/windows-nodes/wmco/lab/scene"
 )
 
-// quietFigures are the figures of a period without changes.
 type quietFigures struct {
 	Seconds float64 `json:"seconds"`
 	// OperatorWrites counts the operator's writes, without the leader's lease. OperatorLeaseWrites counts writes of
@@ -19,17 +18,14 @@ type quietFigures struct {
 	OperatorWrites      int `json:"operatorWrites"`
 	OperatorLeaseWrites int `json:"operatorLeaseWrites"`
 	// DaemonRequests counts all requests of all daemons. The restart of a watch that ended counts as one request.
-	DaemonRequests int `json:"daemonRequests"`
-	DaemonWrites   int `json:"daemonWrites"`
-	// NodeLeaseWrites is the number of leases that kubelets wrote.
-	NodeLeaseWrites int `json:"nodeLeaseWrites"`
-	// ProcessStarts is the number of processes that started on all hosts.
-	ProcessStarts int64 `json:"processStarts"`
+	DaemonRequests  int   `json:"daemonRequests"`
+	DaemonWrites    int   `json:"daemonWrites"`
+	NodeLeaseWrites int   `json:"nodeLeaseWrites"`
+	ProcessStarts   int64 `json:"processStarts"`
 	// Processor is how many processors each program used on average. All hosts run in the program winlab.
 	Processor map[string]float64 `json:"processors,omitempty"`
 }
 
-// listen waits for the time d, and returns the figures of this period.
 func listen(ctx context.Context, s *scene.Scene, d time.Duration) (q quietFigures, err error) {
 	starts, began := startsOf(s.Fleet.Hosts), time.Now()
 	used, err := processorTimes()
@@ -81,7 +77,6 @@ func (q *quietFigures) count(r cluster.Request) {
 	}
 }
 
-// who distinguishes the clients of the API server.
 type who int
 
 const (

@@ -46,7 +46,6 @@ type instanceReport struct {
 	SSH sshd.Counters `json:"ssh"`
 }
 
-// machineReport is the state of a Machine of the simulated cloud.
 type machineReport struct {
 	Name       string `json:"name"`
 	Phase      string `json:"phase"`

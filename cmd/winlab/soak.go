@@ -13,7 +13,6 @@ import (
 	"github.com/windows-nodes/wmco/lab/soak"
 )
 
-// soakRun holds the flags of winlab soak.
 type soakRun struct {
 	json string
 	// away limits two times: how long a host or the API server is down, and how late a disruption may start in its

@@ -51,8 +51,7 @@ type upgradeReport struct {
 	Seconds float64 `json:"seconds"`
 	// DisruptedSeconds is how long it took from the first disruption of a node until all nodes were in service again.
 	DisruptedSeconds float64 `json:"disruptedSeconds"`
-	// SSHConnections is how many SSH connections to hosts were opened during the upgrade.
-	SSHConnections int64 `json:"sshConnections"`
+	SSHConnections   int64   `json:"sshConnections"`
 	// ChangedBytes is the size of the parts that are new in the next payload. A node must receive only these parts.
 	ChangedBytes int64 `json:"changedBytes"`
 	ChangedParts int   `json:"changedParts"`
@@ -114,7 +113,6 @@ func (u *upgrade) run(ctx context.Context) (report upgradeReport, err error) {
 	return report, errors.Join(err, read)
 }
 
-// compare sets the fields about the differences between the payloads in the directories from and to.
 func (r *upgradeReport) compare(from, to string) error {
 	old, err := payload.OpenDir(from)
 	if err != nil {
@@ -134,7 +132,6 @@ func (r *upgradeReport) compare(from, to string) error {
 	return nil
 }
 
-// rollout reads the WindowsMachineConfig, whose status contains the desired revision and the progress of the rollout.
 func rollout(ctx context.Context, s *scene.Scene) (*v1alpha1.WindowsMachineConfig, error) {
 	config := &v1alpha1.WindowsMachineConfig{}
 	if err := s.Client.Get(ctx, client.ObjectKey{Name: contract.MachineConfigObject}, config); err != nil {
@@ -221,7 +218,6 @@ func (r *upgradeReport) judge() error {
 	return errors.Join(all...)
 }
 
-// connections returns the number of SSH connections to each host so far.
 func connections(s *scene.Scene) map[string]int64 {
 	all := map[string]int64{}
 	for _, h := range s.Fleet.Hosts {
@@ -254,5 +250,4 @@ func changedParts(text string) (map[string]string, error) {
 	return all, nil
 }
 
-// nextPayload is the version of the changed parts in the next payload.
 const nextPayload = "v1.36.4"

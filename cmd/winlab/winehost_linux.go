@@ -46,7 +46,6 @@ func newWineHosts(ctx context.Context, count int, withPayload bool, progress io.
 
 func (w *wineHosts) close() error { return os.RemoveAll(w.payload) }
 
-// use changes the options of a scene so that its hosts run in Wine.
 func (w *wineHosts) use(options *scene.Options) {
 	options.Payload, options.Complete = w.payload, false
 	options.Computer = func(ctx context.Context, hostname string, address netip.Addr,
@@ -63,7 +62,6 @@ func (w *wineHosts) computer(reach []netip.AddrPort) func(ctx context.Context, h
 	}
 }
 
-// wineReport is the part of the demo's report that says which programs were real and which were replaced.
 type wineReport struct {
 	Version string `json:"version"`
 	// Binaries lists the programs of the payload, and says which of them were replaced.

@@ -28,7 +28,6 @@ func (*wineHosts) computer([]netip.AddrPort) func(ctx context.Context, hostname 
 	return nil
 }
 
-// wineReport is empty, because Wine hosts run on Linux only.
 type wineReport struct{}
 
 func (*wineHosts) report(context.Context, []*fleet.Host) (*wineReport, error) { return nil, nil }

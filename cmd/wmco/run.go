@@ -56,7 +56,6 @@ import (
 	"github.com/windows-nodes/wmco/internal/version"
 )
 
-// run starts all parts of the operator and runs until ctx ends.
 func run(ctx context.Context, o options) error {
 	boundHeap(o.environment)
 	verbosity := 0
@@ -155,7 +154,7 @@ func recognise(ctx context.Context, restConfig *rest.Config, log logr.Logger) (o
 	return openShift, err
 }
 
-// untilReady calls the function try every second until the function succeeds, its error is final, or discoveryTimeout
+// untilReady calls the function try every second until the function succeeds, the error is final, or discoveryTimeout
 // is over. It logs each new error at once, because the wait may be in vain, for example if a token is invalid.
 func untilReady(ctx context.Context, log logr.Logger, what string,
 	try func(ctx context.Context) (final bool, err error)) (err error) {
@@ -175,7 +174,6 @@ func untilReady(ctx context.Context, log logr.Logger, what string,
 	return cmp.Or(err, waited)
 }
 
-// newReader returns the source of facts about the cluster. OpenShift and other clusters have different sources.
 func newReader(mgr ctrl.Manager, o options, clients kubernetes.Interface, openShift bool) (cluster.Source, error) {
 	options := cluster.Options{
 		Cached: mgr.GetClient(), Live: mgr.GetAPIReader(), Version: clients.Discovery(),

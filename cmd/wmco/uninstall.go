@@ -21,13 +21,13 @@ const (
 	uninstallNamed   = 10
 )
 
-// uninstallOptions are the flags of uninstall-check. kubeconfig is a path; if it is empty, kubectl's kubeconfig is
-// used. namespace is the operator's namespace. advice is printed if the check fails.
+// uninstallOptions are the flags of uninstall-check. If kubeconfig is empty, kubectl's kubeconfig is used. advice is
+// printed if the check fails.
 type uninstallOptions struct {
 	kubeconfig, namespace, advice string
 }
 
-// uninstallCheck prints which cluster it checks, and returns an error if the operator must not be removed from it yet.
+// uninstallCheck prints which cluster it checks, and returns an error if the operator must not be removed yet.
 func uninstallCheck(ctx context.Context, out io.Writer, o uninstallOptions) error {
 	at, err := kubectlsCluster(o.kubeconfig)
 	if err != nil {

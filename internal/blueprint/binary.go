@@ -97,7 +97,7 @@ func (b binaries) without(feature payload.Feature, paths ...string) (part, bool)
 
 // files returns the binaries for this platform, as managed files. Each file lists the services that restart when the
 // file changes. CNI plugins, containerd's shim and the credential provider list no services, because each use starts a
-// new process of them. The daemon's file lists no service, because the daemon replaces itself.
+// new process. The daemon's file lists no service, because the daemon replaces itself.
 func (b binaries) files(platform contract.Platform, services []contract.Service) []contract.File {
 	out := make([]contract.File, 0, len(b.all))
 	for _, f := range b.all {

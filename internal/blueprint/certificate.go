@@ -65,7 +65,6 @@ func certificates(b Bundle, now time.Time) (all []string, rejected []*contract.P
 	}
 }
 
-// named is the maximum number of flaws in one message.
 const named = 3
 
 func some(flaws []string) string {

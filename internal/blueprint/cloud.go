@@ -14,8 +14,8 @@ const pathCredentialProviderConfig = contract.DirK + `\credential-provider-confi
 
 const varCloudNodeKubeconfig = "CLOUD_NODE_KUBECONFIG"
 
-// cloudNode renders the service of Azure's cloud-node-manager, which initialises the Node. OpenShift's cloud controller
-// doesn't. The program has its own identity, because the daemon's identity lacks the rights.
+// cloudNode renders the service of cloud-node-manager, because OpenShift's cloud controller on Azure doesn't initialise
+// Nodes. The program has its own identity, because the daemon's identity lacks the rights.
 func cloudNode(in Input, bin binaries) (part, error) {
 	if in.Facts.Platform != contract.PlatformAzure {
 		return part{}, nil

@@ -49,7 +49,7 @@ func containerd(in Input, _ binaries) (part, error) {
 // table is a table of TOML, or an object of JSON.
 type table = map[string]any
 
-// containerdConfig writes containerd's configuration in version 3, which containerd 2 reads. Its plugins have the names
+// containerdConfig writes containerd's configuration in version 3, which containerd 2 reads. The plugins have the names
 // and settings of containerd 2.1 and later.
 func containerdConfig(plugins, config string) (string, error) {
 	runtime := table{

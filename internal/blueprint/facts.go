@@ -53,16 +53,14 @@ type Network struct {
 	// HybridOverlay: the network plugin has a hybrid overlay. VXLANPort is the overlay's port, or 0 for the default.
 	HybridOverlay bool
 	VXLANPort     uint16
-	// Flannel is flannel's configuration if NetworkType is NetworkFlannel.
-	Flannel Flannel
+	Flannel       Flannel
 }
 
 // Flannel is the part of flannel's configuration that nodes need.
 type Flannel struct {
 	// Network is the prefix of all pods.
 	Network netip.Prefix
-	// VNI is the VXLAN network identifier of the overlay network.
-	VNI uint16
+	VNI     uint16
 }
 
 // podNetwork returns the name of the pod network in the Host Networking Service (HNS), or "" for the default name.
@@ -129,10 +127,8 @@ func (f Facts) Unknown() error {
 
 // Bundle is an unchecked CA bundle.
 type Bundle struct {
-	// Source names the bundle's origin, for messages.
 	Source string
-	// PEM is the bundle's text.
-	PEM []byte
+	PEM    []byte
 	// Injected reports that the cluster injects the default trust of Linux nodes into the bundle: about 150
 	// certificates. Render doesn't report expired certificates of such a bundle, because users can't remove them.
 	Injected bool
@@ -184,8 +180,7 @@ func CheckDomain(domain string) error {
 // maxAPIServer is the maximum length of the URL, in bytes. The WindowsMachineConfig's schema has the same limit.
 const maxAPIServer = 512
 
-// CanonicalAPIServer checks and normalises the URL of an API server: https, the host in lower case, an
-// optional port, nothing else.
+// CanonicalAPIServer checks and normalises an API server's URL: https, the host in lower case, an optional port.
 func CanonicalAPIServer(raw string) (string, error) {
 	if len(raw) > maxAPIServer {
 		return "", fmt.Errorf("it is longer than %d characters", maxAPIServer)

@@ -28,8 +28,9 @@ type featureGate struct {
 	needs []string
 }
 
-// gateFlaws describes wanted gates that only the operator may set, or that would keep kubelet from starting: gates that
-// are unknown, locked to the opposite value, or off although another gate needs them.
+// gateFlaws describes the wanted gates that only the operator may set, and the gates that would keep kubelet from
+// starting: unknown gates, gates that are locked to the opposite value, and gates that are off although another gate
+// needs them.
 func gateFlaws(wanted map[string]bool, kubelet payload.File) (words []string) {
 	if len(wanted) == 0 {
 		return nil
@@ -94,7 +95,6 @@ func gatedFlaws(c kubeletconfigv1beta1.KubeletConfiguration, kubelet payload.Fil
 		"kubelet %s", gate, shorten(kubelet.Version))}
 }
 
-// featureGates returns the gates of a kubelet, or nil if they are unknown.
 func featureGates(kubelet payload.File) map[string]featureGate {
 	v, err := version.ParseGeneric(kubelet.Version)
 	if err != nil {

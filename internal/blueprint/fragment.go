@@ -62,8 +62,8 @@ func merged(base, over map[string]any) map[string]any {
 	return all
 }
 
-// parseFragment parses a fragment strictly. If nodes would not work with the fragment merged into base, it refuses the
-// whole fragment with a problem. kubelet is the program that will read the configuration.
+// parseFragment parses a fragment strictly. If nodes would not work with the fragment merged into base, parseFragment
+// refuses the whole fragment with a problem. kubelet is the program that will read the configuration.
 func parseFragment(raw []byte, base string, kubelet payload.File) (fragment, *contract.Problem) {
 	refuse := func(words ...string) (fragment, *contract.Problem) {
 		return fragment{}, contract.NewProblem(contract.ReasonKubeletConfigRefused, "spec.kubelet.config: %s",
@@ -134,7 +134,6 @@ func typeFlaws(path string, value any, wanted reflect.Type) (words []string) {
 		cmp.Or(expected, "a whole number below 2^31"))}
 }
 
-// typeOf returns the type of a field in an object's type, or nil if there is no such field.
 func typeOf(object reflect.Type, key string) reflect.Type {
 	if object.Kind() == reflect.Map {
 		return object.Elem()

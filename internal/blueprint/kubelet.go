@@ -12,7 +12,6 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Settings of kubelet that affect the size and behaviour of nodes.
 const (
 	criEndpoint  = "npipe://./pipe/containerd-containerd"
 	maxPods      = 250

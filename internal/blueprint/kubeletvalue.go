@@ -47,7 +47,6 @@ func valueFlaws(c kubeletconfigv1beta1.KubeletConfiguration) (words []string) {
 	return v.words
 }
 
-// values collects the descriptions of wrong values.
 type values struct{ words []string }
 
 func (v *values) complain(format string, args ...any) {

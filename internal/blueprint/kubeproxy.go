@@ -10,8 +10,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/payload"
 )
 
-// kubeProxy renders kube-proxy, which makes Services reachable from the node. It starts when the daemon can write its
-// configuration, with the Node's subnet and the address of an endpoint on the overlay network.
+// kubeProxy renders kube-proxy, which makes Services reachable from the node. The service starts when the daemon knows
+// two values for the configuration: the Node's subnet and the address of an endpoint on the overlay network.
 func kubeProxy(in Input, bin binaries) (part, error) {
 	overlay, programs := overlayOf(in.Facts.NetworkType)
 	if off, ok := bin.without(payload.FeatureServiceNetwork, append(programs, contract.PathKubeProxy)...); ok {

@@ -13,7 +13,6 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Environment variables for the logs of services.
 const (
 	variableLogSize  = "SERVICES_LOG_FILE_SIZE"
 	variableLogAge   = "SERVICES_LOG_FILE_AGE"

@@ -38,15 +38,14 @@ type Input struct {
 // Desired is the desired state of the nodes.
 type Desired struct {
 	// Revision names the manifest: <operator version>-<first digits of the manifest's digest>.
-	Revision string
-	Manifest contract.Manifest
-	// Confidential is the secret part of the manifest.
+	Revision     string
+	Manifest     contract.Manifest
 	Confidential contract.Confidential
 	// Content is the manifest and the confidential part as nodes read them. Only Render sets it. Golden files omit it.
 	Content contract.Latest `json:"-"`
 	// KubeletVersion is the version that nodes will report.
 	KubeletVersion string
-	// KubeletFragment is the user's part of kubelet's configuration in force, normalised, or nil if there is none.
+	// KubeletFragment is the fragment of kubelet's configuration that is in force, normalised, or nil if there is none.
 	KubeletFragment []byte
 	// Off lists the features that nodes lack, sorted.
 	Off []Off
@@ -159,7 +158,6 @@ func check(bin binaries, skew *contract.Problem) error {
 	return errors.Join(all...)
 }
 
-// required returns the paths of the binaries that every node needs.
 func required() []string {
 	return []string{contract.PathKubelet, contract.PathKubeLogRunner, contract.PathContainerd,
 		contract.PathContainerdShim, contract.PathDaemon}

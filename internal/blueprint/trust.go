@@ -17,7 +17,7 @@ func trust(in Input, _ binaries) (part, error) {
 }
 
 // verifying returns the services that read the API server's CA only when they start. hybrid-overlay reads the CA from
-// contract.PathBootstrapCA. The other services read it from their kubeconfigs, which the daemon keeps up to date.
+// contract.PathBootstrapCA. The other services read the CA from their kubeconfigs, which the daemon keeps up to date.
 func (p part) verifying() (names []string) {
 	all := append(contract.KubeconfigServices(), contract.ServiceHybridOverlay)
 	for _, s := range p.services {

@@ -28,7 +28,6 @@ func nodeSubnet(in Input) contract.NodeVariable {
 		JSONPath: `{.metadata.annotations.k8s\.ovn\.org/hybrid-overlay-node-subnet}`}
 }
 
-// fact returns the variable for a value that the daemon determines on its host.
 func fact(name string, f contract.Fact) contract.HostVariable {
 	return contract.HostVariable{Name: name, Fact: f}
 }

@@ -25,11 +25,9 @@ const (
 	// kubernetesService is the API servers' Service. Its EndpointSlice contains the addresses of all API servers.
 	kubernetesService = "kubernetes"
 	nameServers       = "the EndpointSlice " + metav1.NamespaceDefault + "/" + kubernetesService
-	// versionTime is the time limit of a request for the version of one API server.
-	versionTime = 5 * time.Second
+	versionTime       = 5 * time.Second
 	// maxServers limits how many API servers are asked for their version. No cluster has so many.
 	maxServers = 20
-	// lookupTime is the time limit of a DNS lookup of the API server's name.
 	lookupTime = 2 * time.Second
 )
 
@@ -102,7 +100,6 @@ func reserve(facts *blueprint.Facts, addresses ...string) {
 	}
 }
 
-// resolution is the DNS answer for one host name.
 type resolution struct {
 	host      string
 	addresses []string
@@ -152,7 +149,6 @@ func (r *common) versionsAt(ctx context.Context, addresses []string) []string {
 	return versions
 }
 
-// older reports whether version a is older than version b. If it can't parse a or b, it returns false.
 func older(a, b string) bool {
 	parsed, err := version.ParseGeneric(a)
 	if err != nil {

@@ -20,7 +20,6 @@ import (
 // singleton is the name of OpenShift's cluster-wide configuration objects. There is one object of each kind.
 const singleton = "cluster"
 
-// Names of objects in error messages.
 const (
 	nameInfrastructure  = "the Infrastructure cluster"
 	nameNetwork         = "the Network cluster of config.openshift.io"
@@ -149,7 +148,6 @@ func serviceNetwork(prefixes []string) (netip.Prefix, bool) {
 	return netip.Prefix{}, false
 }
 
-// legal parses prefixes, and skips invalid prefixes.
 func legal(prefixes []string) (all []netip.Prefix) {
 	for _, text := range prefixes {
 		if prefix, err := netip.ParsePrefix(text); err == nil {

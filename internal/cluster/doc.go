@@ -11,10 +11,10 @@
 // any time, such as mirrors and CA bundles.
 //
 // The rights of Reader are below. The manager's cache lists and watches the objects of Inputs. After a change of an
-// input and every ten minutes, the operator gets other objects from the API server: the bootstrap Secret, which should
-// be in no cache, rendered MachineConfigs, which are large, and ServiceCIDRs, which not every cluster has. The rights
-// cover all ConfigMaps in openshift-config, because administrators choose the names. Everyone may read the server's
-// version.
+// input and every ten minutes, the operator reads other objects from the API server: the bootstrap Secret (no cache
+// should contain it), rendered MachineConfigs (they are large) and ServiceCIDRs (not every cluster has them). The
+// rights cover all ConfigMaps in openshift-config, because administrators choose their names. Everyone may read the
+// server's version.
 package cluster
 
 // +kubebuilder:rbac:groups=config.openshift.io,resources=infrastructures;networks;proxies;images,resourceNames=cluster,verbs=list;watch

@@ -16,7 +16,6 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// The location of flannel's configuration in its own manifests.
 const (
 	flannelNamespace = "kube-flannel"
 	flannelConfigMap = "kube-flannel-cfg"
@@ -120,7 +119,7 @@ func (p *Plain) isFlannel(setting v1alpha1.NetworkType, facts *blueprint.Facts) 
 	return setting == v1alpha1.NetworkFlannel
 }
 
-// noFlannel turns an error of reading flannel's configuration into a problem if an administrator can fix it.
+// noFlannel converts an error of a read to a problem if an administrator can fix the error.
 func noFlannel(err error) error {
 	switch {
 	case apierrors.IsForbidden(err):

@@ -97,7 +97,6 @@ func (c ignition) file(path string) ([]byte, bool, error) {
 	return data, true, nil
 }
 
-// dataURL decodes a data URL (RFC 2397).
 func dataURL(source string) ([]byte, error) {
 	rest, isData := strings.CutPrefix(source, "data:")
 	media, data, found := strings.Cut(rest, ",")

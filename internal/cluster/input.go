@@ -48,8 +48,8 @@ func Inputs(namespace string) []Input {
 	}
 }
 
-// bundleContent is the Content function for ConfigMaps in the operator's namespace, which may contain CAs. For the list
-// of hosts, and for ConfigMaps that the operator itself writes, it returns an empty string.
+// bundleContent is the Content function for ConfigMaps in the operator's namespace, which may contain CAs. The list of
+// hosts, and ConfigMaps that the operator itself writes, have no content.
 func bundleContent(object client.Object) string {
 	switch name := object.GetName(); {
 	case strings.HasPrefix(name, contract.ServicesConfigMapPrefix), name == contract.InstancesConfigMap,

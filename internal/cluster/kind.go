@@ -26,7 +26,7 @@ import (
 
 // Discovery lists the groups and kinds of an API server.
 type Discovery interface {
-	// GroupsAndMaybeResources asks the server for all groups, and for errors of group versions with unknown resources.
+	// GroupsAndMaybeResources returns all groups, and an error for each group version whose resources are unknown.
 	GroupsAndMaybeResources() (groups *metav1.APIGroupList,
 		resources map[schema.GroupVersion]*metav1.APIResourceList, failed map[schema.GroupVersion]error, err error)
 }

@@ -20,7 +20,6 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Keys in the data of the Secret contract.MemorySecret.
 const (
 	memorySettings = "settings"
 	memoryFacts    = "facts"
@@ -56,7 +55,6 @@ func (m *memory) load(ctx context.Context, reader client.Reader, namespace strin
 	return nil
 }
 
-// memorySecret reads the Secret contract.MemorySecret. If the Secret doesn't exist, the result is empty.
 func memorySecret(ctx context.Context, reader client.Reader, namespace string) (secret corev1.Secret, err error) {
 	err = reader.Get(ctx, keyIn(namespace, contract.MemorySecret), &secret)
 	if client.IgnoreNotFound(err) != nil {
@@ -153,8 +151,8 @@ func orWait[T any](facts *blueprint.Facts, value T, err error) (T, error) {
 	return orNone(value, err)
 }
 
-// Settings returns the WindowsMachineConfig. If it doesn't exist, the result is Remembered's, without a
-// resourceVersion.
+// Settings returns the WindowsMachineConfig. If it doesn't exist, Settings returns the result of Remembered, which has
+// no resourceVersion.
 func Settings(ctx context.Context, reader client.Reader, namespace string) (*v1alpha1.WindowsMachineConfig, error) {
 	config := &v1alpha1.WindowsMachineConfig{}
 	err := reader.Get(ctx, client.ObjectKey{Name: contract.MachineConfigObject}, config)
@@ -209,7 +207,6 @@ func Memory(config *v1alpha1.WindowsMachineConfig, facts map[string]json.RawMess
 	return data, nil
 }
 
-// Remember implements Source.
 func (r *common) Remember(ctx context.Context) (map[string]json.RawMessage, error) {
 	r.memory.mu.Lock()
 	defer r.memory.mu.Unlock()

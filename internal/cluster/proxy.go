@@ -15,7 +15,6 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Names, in messages, of objects that administrators may change at any time.
 const (
 	nameProxy      = "the Proxy cluster"
 	nameImage      = "the Image cluster of config.openshift.io"

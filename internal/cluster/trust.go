@@ -16,7 +16,6 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Objects that contain CA certificates, and their names in messages.
 const (
 	controllerConfig     = "machine-config-controller"
 	nameControllerConfig = "the ControllerConfig machine-config-controller"

@@ -16,7 +16,6 @@ import (
 	"github.com/windows-nodes/wmco/internal/blueprint"
 )
 
-// Settings that Windows nodes copy from Linux workers.
 const (
 	workerPool          = "worker"
 	nameWorkerPool      = "the MachineConfigPool worker"

@@ -3,10 +3,10 @@ package contract
 import "encoding/json"
 
 // Names of the objects and identities of a host that joins by itself, without SSH. All objects are in the operator's
-// namespace. Each prefix is followed by the ID of the host: the UID of the WindowsInstance, or, for a host of a
-// Machine, the digest of its first key.
+// namespace. The ID of the host follows each prefix. It is the UID of the WindowsInstance. Exception: the ID of a
+// Machine's host is the digest of the host's first key.
 const (
-	// ServiceAttend is the service on such a host that carries out the operator's calls.
+	// ServiceAttend is the service on the host that carries out the operator's calls.
 	ServiceAttend = "windows-instance-attend"
 	// JoinSecretPrefix begins the name of the Secret that contains the command for the host, under JoinCommandField.
 	// The token in the command is bound to this Secret. JoinCredentialField has the token's ID, JoinExpiresField its
@@ -31,8 +31,7 @@ const (
 	// the newest token, and JoinCredentialField the IDs of all valid tokens, separated by spaces.
 	MachinesJoinSecret = JoinSecretPrefix + "machines"
 	JoinTokenField     = "token"
-	// PayloadService is the Service of the payload server.
-	PayloadService = "windows-payload"
+	PayloadService     = "windows-payload"
 	// HostStateFile is the name of the file in the RPC directory that contains an Attendance.
 	HostStateFile = "attend.json"
 )
@@ -65,7 +64,7 @@ type Call struct {
 	Request json.RawMessage `json:"request,omitempty"`
 }
 
-// CallHost is the host's report about the call that it carries out or has carried out last, with the answer.
+// CallHost is the host's report about its current or last call, with the answer.
 type CallHost struct {
 	// BootID identifies the boot of the host that reads the calls, as in HostFacts.
 	BootID string `json:"bootID"`

@@ -2,9 +2,9 @@ package contract
 
 import "strings"
 
-// Confidential is the part of the desired state that only nodes may read. It is published, in the form of Encode, under
-// ConfidentialField in an immutable Secret with the same name as the manifest's ConfigMap, windows-services-<revision>.
-// The manifest contains its digest, so the revision's name covers both.
+// Confidential is the part of the desired state that only nodes may read. An immutable Secret with the name of the
+// manifest's ConfigMap, windows-services-<revision>, contains the output of Encode under ConfidentialField. The
+// manifest contains the digest of this output, so the revision's name covers both.
 type Confidential struct {
 	// Salt prevents readers of the public digest from guessing the content. All revisions have the same salt.
 	Salt []byte `json:"salt"`

@@ -14,7 +14,6 @@ const LatestSecret = ServicesSecretPrefix + "latest"
 // WindowsMachineConfig and of the objects with facts. While such an object is absent, the operator uses this content.
 const MemorySecret = ServicesSecretPrefix + "memory"
 
-// Keys of LatestSecret, in addition to ConfidentialField.
 const (
 	latestRevision = "revision"
 	latestManifest = "manifest.gz"

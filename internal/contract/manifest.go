@@ -19,8 +19,8 @@ type Manifest struct {
 	// Confidential is the digest (lower-case hex SHA-256) of the manifest's Confidential, as Confidential.Encode
 	// returns it. It is empty if the manifest has no Confidential.
 	Confidential string `json:"confidential,omitempty"`
-	// ConfidentialEnvironment is a digest of the environment in the Confidential. It changes with the environment, but
-	// doesn't reveal it, see Confidential.EnvironmentDigest.
+	// ConfidentialEnvironment is a digest of the environment in the Confidential. The digest changes with the
+	// environment, but doesn't reveal it: see Confidential.EnvironmentDigest.
 	ConfidentialEnvironment string `json:"confidentialEnvironment,omitempty"`
 	// PodNetwork is the name of the pods' HNS network. If it is empty, the name is HybridOverlayNetwork.
 	PodNetwork string `json:"podNetwork,omitempty"`
@@ -30,7 +30,6 @@ type Manifest struct {
 
 // DaemonSettings are the settings of the daemon itself. If they change, no service is restarted.
 type DaemonSettings struct {
-	// Debug enables the daemon's detailed log.
 	Debug bool `json:"debug,omitempty"`
 	// Log has the limits of the daemon's own log. Its fields Path and Rotates are ignored.
 	Log *Log `json:"log,omitempty"`
@@ -117,12 +116,12 @@ const (
 	// FactCloudNodeKubeconfig is the path of a kubeconfig that the daemon writes. The kubeconfig contains a token of
 	// the ServiceAccount CloudNodeServiceAccount. The token is bound to the Node, and the daemon renews it.
 	FactCloudNodeKubeconfig Fact = "cloudNodeKubeconfig"
-	// FactFlannelKubeconfig is the path of such a kubeconfig for FlannelServiceAccount.
+	// FactFlannelKubeconfig is like FactCloudNodeKubeconfig, for FlannelServiceAccount.
 	FactFlannelKubeconfig Fact = "flannelKubeconfig"
 )
 
-// ServiceToken is a token that the daemon stores on the host for a service, as long as the manifest contains the fact
-// Fact. The token is bound to the Node.
+// ServiceToken is a token that the daemon stores on the host for a service, while the manifest contains Fact. The token
+// is bound to the Node.
 type ServiceToken struct {
 	Fact    Fact
 	Account string

@@ -121,7 +121,7 @@ type BootstrapRequest struct {
 	NodeName string   `json:"nodeName"`
 	Revision string   `json:"revision"`
 	Manifest Manifest `json:"manifest"`
-	// Confidential is the manifest's confidential part, as in the published Secret, see ParseConfidential. It is empty
+	// Confidential is the manifest's confidential part, as in the published Secret (see ParseConfidential). It is empty
 	// if the manifest has no confidential part.
 	Confidential []byte `json:"confidential,omitempty"`
 	// NodeIP is the value of FactNodeIP on this host from now on. If it is empty, this is the address of the interface
@@ -172,8 +172,8 @@ type CleanupRequest struct {
 type CleanupAnswer struct {
 	Removed []string  `json:"removed"`
 	Left    []Problem `json:"left,omitempty"`
-	// Kept lists what stays on the host, in words or as a path: other users' files in C:\k, data that is in use,
-	// protected or below a user's directory, and objects of unknown owners because the state file was lost.
+	// Kept lists what stays on the host, in words or as a path: other users' files in C:\k; data that is in use,
+	// protected or below a user's directory; and, if the state file was lost, objects of unknown owners.
 	Kept []string `json:"kept,omitempty"`
 	// RebootAdvised reports that something disappears only at the next boot, such as a file in use.
 	RebootAdvised bool `json:"rebootAdvised,omitempty"`

@@ -43,13 +43,13 @@ const (
 	// CordonedAnnotation = "true" means that the operator cordoned the Node, so it may remove the cordon.
 	CordonedAnnotation = Prefix + "cordoned"
 	// ApplyStatusAnnotation is the daemon's report. It says why the desired revision is not applied yet, or contains a
-	// problem that doesn't concern the revision (Reason.IsBesideRevision). Its form is "<Reason>: <detail>". If the
-	// detail is about a revision other than the applied one, the detail begins with AboutRevision.
+	// problem that doesn't concern the revision (Reason.IsBesideRevision). The form of the report is "<Reason>:
+	// <detail>". If the detail is about a revision other than the applied one, the detail begins with AboutRevision.
 	ApplyStatusAnnotation = Prefix + "apply-status"
 	// StageAnnotation is a revision whose payload the daemon should fetch in advance, while the node is in service. The
-	// operator writes it. When the whole payload is on the host, the daemon writes StagedAnnotation = that revision and
-	// StagedBytesAnnotation = the number of received bytes. While it can't fetch the payload, it writes
-	// StageStatusAnnotation = "<Reason>: <detail>".
+	// operator writes it. When the whole payload is on the host, the daemon writes the revision to StagedAnnotation and
+	// the number of received bytes to StagedBytesAnnotation. While the daemon can't fetch the payload, it writes
+	// "<Reason>: <detail>" to StageStatusAnnotation.
 	StageAnnotation       = Prefix + "stage-version"
 	StagedAnnotation      = Prefix + "staged-version"
 	StagedBytesAnnotation = Prefix + "staged-bytes"
@@ -69,7 +69,7 @@ const (
 	// The operator writes the annotation on a drained node.
 	RebootApprovedAnnotation = Prefix + "reboot-approved"
 	// ReleasedAnnotation makes the daemon remove everything that it installed on its host. Its value is the time when
-	// that daemon's certificate expires, as in CertificateEndAnnotation. Only the operator may write it. It does so
+	// that daemon's certificate expires, as in CertificateEndAnnotation. Only the operator may write the annotation,
 	// after a forced removal, on a Node without an instance.
 	ReleasedAnnotation = Prefix + "released"
 	// HybridSubnetAnnotation and HybridMACAnnotation belong to hybrid-overlay.

@@ -112,7 +112,6 @@ func (m Manifest) Data() (map[string]string, error) {
 	return data, nil
 }
 
-// texts returns, by key, the fields that a ConfigMap contains as plain text.
 func (m *Manifest) texts() map[string]*string {
 	return map[string]*string{KeyConfidential: &m.Confidential,
 		KeyConfidentialEnvironment: &m.ConfidentialEnvironment, KeyPodNetwork: &m.PodNetwork}

@@ -118,9 +118,9 @@ const (
 	ReasonAddressUnresolvable Reason = "AddressUnresolvable"
 	// Two entries or Machines have the same address.
 	ReasonAddressDuplicate Reason = "AddressDuplicate"
-	// Another instance already has the host of this entry or Machine, or a host with the same name or a copy of its
-	// disk. During the removal of a host, it means that another machine with the same SSH host key answers at its
-	// address.
+	// Another instance already has the host of this entry or Machine, a host with the same name, or a copy of the
+	// host's disk. During the removal of a host, it means that another machine with the same SSH host key answers at
+	// its address.
 	ReasonHostDuplicate Reason = "HostDuplicate"
 	// A WindowsInstance with the Machine's name exists, but was not created from this Machine.
 	ReasonMachineNameTaken Reason = "MachineNameTaken"
@@ -274,11 +274,11 @@ const (
 	ReasonRevisionPending Reason = "RevisionPending"
 	// The Node is Ready at the desired revision.
 	ReasonNodeReady Reason = "NodeReady"
-	// The node did not become Ready at the new revision in time, or its daemon could not apply the revision, so it
-	// rolls back to the previous revision.
+	// The node did not become Ready at the new revision in time, or its daemon could not apply the revision, so the
+	// node rolls back to the previous revision.
 	ReasonUpdateFailed Reason = "UpdateFailed"
-	// The number of nodes that failed at the desired revision has reached spec.rollout.failureThreshold, so no
-	// other node is upgraded to it.
+	// The number of nodes that failed at the desired revision has reached spec.rollout.failureThreshold, so no other
+	// node is upgraded to this revision.
 	ReasonRolloutHalted Reason = "RolloutHalted"
 	// The daemon fetches the payload of the desired revision while the node stays in service.
 	ReasonStaging Reason = "Staging"
@@ -398,16 +398,16 @@ const (
 	ReasonServicesNotGranted Reason = "ServicesNotGranted"
 	// flannel is not installed, or its configuration does not support Windows nodes.
 	ReasonFlannelUnsupported Reason = "FlannelUnsupported"
-	// A pod for Linux was placed on a Windows node: its owner tolerates the taint of Windows nodes and does not
-	// select Linux, or names the node.
+	// A pod for Linux was placed on a Windows node: its owner names the node, or tolerates the taint of Windows nodes
+	// without selecting Linux.
 	ReasonLinuxPodPlaced Reason = "LinuxPodPlaced"
 	// The image of a pod for Windows has no variant for its node's build of Windows Server.
 	ReasonImageNotForNode Reason = "ImageNotForNode"
 	// A pod for Windows has been pending for ten minutes or more. No Windows node could run it, even without other
 	// pods.
 	ReasonPodUnplaceable Reason = "PodUnplaceable"
-	// The pods on a Windows node, or the pending pods, could not be read completely: the API server does not
-	// respond, or the pods are so many or so large that it takes too long.
+	// The pods on a Windows node, or the pending pods, could not be read completely: the API server does not respond,
+	// or reading takes too long, because the pods are too many or too large.
 	ReasonPodsNotRead Reason = "PodsNotRead"
 	// The Windows nodes of this cluster belong to an operator in another namespace. This operator does nothing, and
 	// exits.
@@ -425,7 +425,6 @@ const (
 	ReasonSettingsMissing Reason = "SettingsMissing"
 )
 
-// explanation has the number of a reason, which is stable, and the fix for an administrator.
 type explanation struct {
 	number int
 	fix    string

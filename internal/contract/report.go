@@ -9,8 +9,7 @@ const MaxReport = 256 << 10
 // no command, no value of a variable, no content of a file, and no digest.
 type NodeReport struct {
 	// Time is when the daemon created the report, by the host's clock.
-	Time time.Time `json:"time"`
-	// Version is the daemon's version.
+	Time    time.Time     `json:"time"`
 	Version string        `json:"version"`
 	Node    string        `json:"node"`
 	State   ReportedState `json:"state"`

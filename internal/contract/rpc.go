@@ -2,7 +2,6 @@ package contract
 
 import "strings"
 
-// uploadedDigits is the number of hex digits of the digest in the name of an uploaded daemon.
 const uploadedDigits = 16
 
 // UploadedName returns the file name that a daemon's binary with this digest (lower-case hex SHA-256) has in the RPC

@@ -2,8 +2,8 @@ package contract
 
 import "strings"
 
-// Names of the managed Windows services, the mark in their descriptions, and the names of the overlay's HNS network and
-// of the endpoint with its source address.
+// Names of the managed Windows services, of the overlay's HNS network, and of the endpoint with the source address. The
+// services' descriptions begin with ManagedDescription.
 const (
 	ServiceContainerd     = "containerd"
 	ServiceKubelet        = "kubelet"

@@ -61,7 +61,7 @@ func managedPath(path string) bool {
 	return slices.ContainsFunc(managedRoots(), func(root string) bool { return Within(root, path) })
 }
 
-// daemonProgram reports whether a file is the daemon's program, as a blob. A manifest must not contain another file of
+// daemonProgram reports whether a file is the daemon's program and a blob. A manifest must not contain another file of
 // the daemon. A change of the program must not restart a service, because the daemon replaces its program itself.
 func daemonProgram(f File) bool {
 	return strings.EqualFold(f.Path, PathDaemon) && f.Digest != "" && len(f.Services) == 0

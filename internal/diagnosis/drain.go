@@ -84,7 +84,6 @@ func (d *Drain) Print(out io.Writer, style Style) error {
 	return err
 }
 
-// drainPods lists the pods that a drain must evict, with the PodDisruptionBudgets that block their eviction.
 func drainPods(pods []corev1.Pod, budgets []policyv1.PodDisruptionBudget) []DrainPod {
 	all := make([]DrainPod, 0, len(pods))
 	for i := range pods {

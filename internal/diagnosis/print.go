@@ -24,8 +24,7 @@ import (
 type Style struct {
 	Now time.Time
 	// Wide prints all hosts and all columns.
-	Wide bool
-	// Color prints colors, for terminals.
+	Wide  bool
 	Color bool
 	// Bars prints a progress bar for each host that joins, is upgraded or reboots.
 	Bars bool
@@ -144,7 +143,6 @@ func (p *paper) wrapped(headers []string, rows [][]string) [][]string {
 	return all
 }
 
-// readyRow matches the beginning of a row whose second column is Ready.
 var readyRow = regexp.MustCompile(`(?m)^(\S+ +)(Ready)( )`)
 
 // table prints headers and the rows below them. Columns whose header begins with + are printed only with Wide.
@@ -271,7 +269,6 @@ func (s *Status) printBars(p *paper) {
 	}
 }
 
-// doing returns the phase of a host, and its step if it has one.
 func (h *Host) doing() string { return strings.TrimSuffix(string(h.Phase)+"/"+string(h.Step), "/") }
 
 func (s *Status) printGroups(p *paper) {
@@ -339,7 +336,6 @@ func bar(done, total int) string {
 	return "[" + strings.Repeat("#", filled) + strings.Repeat("-", barWidth-filled) + "]"
 }
 
-// named lists the first few names, and says how many more there are.
 func named(names []string) string {
 	if len(names) <= maxNamed {
 		return strings.Join(names, ", ")
@@ -347,7 +343,6 @@ func named(names []string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(names[:maxNamed], ", "), len(names)-maxNamed)
 }
 
-// short cuts a text so that it takes only a few lines.
 func short(text string) string {
 	const most = 300
 	if runes := []rune(text); len(runes) > most {

@@ -36,9 +36,8 @@ type Snapshot struct {
 type Status struct {
 	Operator Operator `json:"operator"`
 	// Prerequisites are the conditions of the WindowsMachineConfig.
-	Prerequisites []metav1.Condition      `json:"prerequisites"`
-	Instances     v1alpha1.InstanceCounts `json:"instances"`
-	// NodesNotReady is the number of Windows nodes that are not Ready.
+	Prerequisites    []metav1.Condition         `json:"prerequisites"`
+	Instances        v1alpha1.InstanceCounts    `json:"instances"`
 	NodesNotReady    int                        `json:"nodesNotReady"`
 	Rollout          Rollout                    `json:"rollout"`
 	Waiting          []Group                    `json:"waiting"`
@@ -63,8 +62,7 @@ type Rollout struct {
 	MaxUnavailable string `json:"maxUnavailable"`
 	// Closed is why no maintenance window is open. It is empty if a window is open, or if there are no windows.
 	Closed string `json:"closed,omitempty"`
-	// Slots are the slots in the rollout budget that are in use.
-	Slots []Slot `json:"slots,omitempty"`
+	Slots  []Slot `json:"slots,omitempty"`
 }
 
 // Slot is a host's slot in the rollout budget.
@@ -80,9 +78,8 @@ type Group struct {
 	Code   string `json:"code,omitempty"`
 	Reason string `json:"reason,omitempty"`
 	// Phase is the phase of the hosts, if they are in progress and Reason is empty.
-	Phase v1alpha1.Phase `json:"phase,omitempty"`
-	// Failing means that attempts of at least one host failed.
-	Failing bool `json:"failing,omitempty"`
+	Phase   v1alpha1.Phase `json:"phase,omitempty"`
+	Failing bool           `json:"failing,omitempty"`
 	// Since is when the longest wait in the group began. Message is the message of the host that has waited longest.
 	Since   metav1.Time `json:"since"`
 	Message string      `json:"message,omitempty"`
@@ -100,10 +97,9 @@ type Host struct {
 	Reason  string         `json:"reason,omitempty"`
 	Message string         `json:"message,omitempty"`
 	Fix     string         `json:"fix,omitempty"`
-	// Ready reports whether the condition Ready of the instance is True.
-	Ready   bool `json:"ready"`
-	Failing bool `json:"failing,omitempty"`
-	Paused  bool `json:"paused,omitempty"`
+	Ready   bool           `json:"ready"`
+	Failing bool           `json:"failing,omitempty"`
+	Paused  bool           `json:"paused,omitempty"`
 	// Since is when the condition Ready last changed. If a Ready host has a step, Since is when the step began. If the
 	// host has no condition Ready, Since is when its instance was created.
 	Since    metav1.Time `json:"since"`
@@ -212,8 +208,7 @@ func (h *Host) State() string {
 	return stateWaiting
 }
 
-// steps returns how many steps of its join, upgrade or reboot a host has completed, and how many steps there are. It
-// returns nil if the host does none of these.
+// steps returns the number of completed steps and of all steps of a host's join, upgrade or reboot, or nil.
 func steps(h Host) []int {
 	all, done := []v1alpha1.Phase{v1alpha1.PhasePending, v1alpha1.PhaseConnecting, v1alpha1.PhasePreflight,
 		v1alpha1.PhasePreparing, v1alpha1.PhaseDelivering, v1alpha1.PhaseBootstrapping, v1alpha1.PhaseAdopting,
@@ -272,8 +267,7 @@ func groups(hosts []Host) []Group {
 	return all
 }
 
-// operator returns the state of the operator according to its lease. If the lease has expired or has no holder, the
-// result says that no operator is running.
+// operator returns the state of the operator. If its lease has expired or has no holder, no operator is running.
 func operator(lease *coordinationv1.Lease, now time.Time) Operator {
 	if lease == nil {
 		return Operator{}

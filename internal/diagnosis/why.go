@@ -166,7 +166,6 @@ func (d *Diagnosis) instance(i *v1alpha1.WindowsInstance, s Snapshot) string {
 	return symptom
 }
 
-// triedAgain returns a text that says when the operator tries a failed revision again.
 func triedAgain(revision string, s Snapshot) string {
 	if r := s.Config.Status.Rollout; r.Phase == v1alpha1.RolloutHalted && r.Revision == revision {
 		return "and this one after you resume its rollout: kubectl windows resume --rollout"
@@ -265,7 +264,6 @@ func (d *Diagnosis) node(n *corev1.Node, now time.Time) string {
 	return fmt.Sprintf("node Ready is %s for %s", ready.Status, ago(ready.LastTransitionTime))
 }
 
-// daemon adds findings from the annotations that the daemon sets on its Node.
 func (d *Diagnosis) daemon(n *corev1.Node, now time.Time) {
 	note := n.Annotations
 	for _, key := range []string{contract.ApplyStatusAnnotation, contract.StageStatusAnnotation} {

@@ -41,7 +41,6 @@ type Rejected struct {
 	Problem   *contract.Problem
 }
 
-// The settings in the value of an entry.
 const (
 	settingUser    = "username"
 	settingPort    = "port"
@@ -58,8 +57,8 @@ var (
 	// before the key and a comment after it. A key begins with a length, so its base64 begins with AAAA.
 	hostKey    = regexp.MustCompile(`(?:^|\s)([a-z0-9@.-]+)\s+(AAAA[A-Za-z0-9+/]+=*)(?:\s|$)`)
 	allNumeric = regexp.MustCompile(`^[0-9.]+$`)
-	// comma matches a comma that separates settings. A setting must follow it, because hosts before a key, and comments
-	// after it, may also contain commas.
+	// comma matches a comma that separates settings. A setting must follow the comma, because hosts before a key and
+	// comments after a key may contain commas as well.
 	comma = regexp.MustCompile(`,[,\s]*([A-Za-z]+\s*=|$)`)
 	// misspelled matches unknown setting names that a message may contain. Other names may be part of a password.
 	misspelled = regexp.MustCompile(`(?i)^(user|user[ _-]?name|name|login|password|(ssh)?[ _-]?port|(host)?[ _-]?key)$`)

@@ -80,7 +80,7 @@ const (
 var onlyDigits = regexp.MustCompile(`^[0-9]+$`)
 
 // ReadMachine returns the entry for a Machine on a platform. resolves says which names in NamesToResolve have an IPv4
-// address. The caller must check before whether the Machine is being deleted or ignored.
+// address. The caller must first check whether the Machine is being deleted or ignored.
 func ReadMachine(m Machine, platform contract.Platform, resolves map[string]bool) Reading {
 	if m.Phase != MachineProvisioned && m.Phase != MachineRunning {
 		return Reading{
@@ -189,8 +189,9 @@ func portOf(m Machine) (int32, *contract.Problem) {
 	return int32(port), nil
 }
 
-// hostnameOf returns the name that a host must get. On platforms where all hosts are copies of one template, with the
-// same name, it is the Machine's name. On other platforms, hosts keep their own names, and it returns "".
+// hostnameOf returns the name that a host must get. On platforms where all hosts are copies of one template, the host
+// gets the Machine's name, because the copies have the same name. On other platforms, hosts keep their own names, and
+// hostnameOf returns "".
 func hostnameOf(m Machine, platform contract.Platform) (string, *contract.Problem) {
 	if platform != contract.PlatformVSphere && platform != contract.PlatformNutanix {
 		return "", nil

@@ -15,7 +15,6 @@ import (
 
 // Offer lists the platforms that an image supports.
 type Offer struct {
-	// Systems are the operating systems of the image's variants.
 	Systems []string
 	// Builds are the Windows builds of the image's variants, such as 20348.
 	Builds []int
@@ -26,7 +25,6 @@ type Images interface {
 	Offer(ctx context.Context, image string) (Offer, error)
 }
 
-// atOnce is how many images are looked up at the same time.
 const atOnce = 8
 
 // checkImages reports images that don't run on the nodes of their pod, and images that couldn't be inspected.

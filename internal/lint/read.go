@@ -60,8 +60,7 @@ func Read(file string, from io.Reader) ([]Template, error) {
 	return all, fmt.Errorf("reading %s: more than %d documents", file, maxDocuments)
 }
 
-// Find returns the pod templates in one object. The object may be a Pod, a workload, a List, or of any other kind with
-// pod templates in it.
+// Find returns the pod templates in one object of any kind, such as a Pod, a workload or a List.
 func Find(file string, document int, object map[string]any) ([]Template, error) {
 	kind, _ := object["kind"].(string)
 	if items, isList := object["items"].([]any); isList {

@@ -17,7 +17,6 @@ import (
 )
 
 const (
-	// askTimeout is the time limit for the requests about one image.
 	askTimeout = 30 * time.Second
 	// maxAnswer is the maximum size of a registry's response. Manifests have a few kilobytes.
 	maxAnswer = 8 << 20
@@ -54,7 +53,6 @@ func (Registries) Offer(ctx context.Context, image string) (Offer, error) {
 	return offerOf(platforms), nil
 }
 
-// platformsOf returns the platforms in an index, or the platform of a single image.
 func platformsOf(d *remote.Descriptor) ([]*v1.Platform, error) {
 	if !d.MediaType.IsIndex() {
 		image, err := d.Image()

@@ -32,7 +32,6 @@ func Check(ctx context.Context, templates []Template, c Cluster, images Images) 
 	return order(all)
 }
 
-// pod is a pod template with everything that the rules need to know.
 type pod struct {
 	*Template
 	cluster Cluster
@@ -83,8 +82,7 @@ func rules() []rule {
 	}...)
 }
 
-// containers calls the function each for every container of the template, with the container's path. A template has no
-// ephemeral containers.
+// containers calls the function each for every container of the template, with the container's path.
 func (p *pod) containers(each func(path string, c *corev1.Container)) {
 	for i := range p.Spec.InitContainers {
 		each(fmt.Sprintf("initContainers[%d]", i), &p.Spec.InitContainers[i])
@@ -140,7 +138,6 @@ func checkToleration(p *pod, say report) {
 	}
 }
 
-// checkBuild reports pods that require a Windows build that no node has.
 func checkBuild(p *pod, say report) {
 	if len(p.cluster.Builds) == 0 {
 		return
@@ -205,7 +202,6 @@ func checkGMSA(p *pod, say report) {
 	visit(p.fields, containers+".securityContext.windowsOptions", look)
 }
 
-// checkCommands reports commands that start a Linux program in a Windows container.
 func checkCommands(p *pod, say report) {
 	for _, path := range []string{".command", ".livenessProbe|readinessProbe|startupProbe.exec.command",
 		".lifecycle.preStop|postStart.exec.command"} {

@@ -10,7 +10,6 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// system is the operating system that a pod template selects.
 type system string
 
 const (
@@ -92,7 +91,6 @@ func tolerates(spec *corev1.PodSpec, taint corev1.Taint) bool {
 	return schedulinghelper.TolerationsTolerateTaint(klog.Background(), spec.Tolerations, &taint, false)
 }
 
-// looksLikeLinux reports whether a text looks like a command or a path of Linux.
 func looksLikeLinux(text string) bool {
 	return strings.HasPrefix(text, "/") && !strings.HasPrefix(text, "//") ||
 		slices.Contains([]string{"sh", "bash", "ash", "cat", "ls", "sleep", "test", "true", "nc"}, text)

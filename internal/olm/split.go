@@ -159,8 +159,8 @@ func bindsNodes(object *unstructured.Unstructured) (bool, error) {
 }
 
 // refer changes a binding of a Role in a different namespace: the binding now refers to the ClusterRole that replaces
-// the Role, and has the same name as the ClusterRole. It must not keep its name. An earlier installation may have left
-// a binding with that name, and the role of an existing binding can't be changed.
+// the Role, and has the same name as the ClusterRole. The binding must not keep its name. An earlier installation may
+// have left a binding with that name, and the role of an existing binding can't be changed.
 func refer(binding *unstructured.Unstructured) error {
 	name, _, err := unstructured.NestedString(binding.Object, "roleRef", "name")
 	if err != nil {

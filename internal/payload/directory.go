@@ -62,8 +62,7 @@ func (d *Dir) Blob(digest string) (Blob, bool) {
 	return Blob{}, false
 }
 
-// Select returns the wanted blobs, in the same order. If the directory lacks a wanted blob, the error is a
-// *contract.Problem.
+// Select returns the wanted blobs, in the same order. If a blob is missing, the error is a *contract.Problem.
 func (d *Dir) Select(wanted []contract.Blob) ([]Blob, error) {
 	blobs := make([]Blob, 0, len(wanted))
 	for _, w := range wanted {
@@ -76,6 +75,5 @@ func (d *Dir) Select(wanted []contract.Blob) ([]Blob, error) {
 	return blobs, nil
 }
 
-// BlobPath returns the path of a blob in a payload directory. If digest is empty, it returns the path of the folder
-// with the blobs.
+// BlobPath returns the path of a blob in a payload directory. Without a digest, it returns the folder with the blobs.
 func BlobPath(dir, digest string) string { return filepath.Join(dir, "sha256", digest) }

@@ -19,8 +19,7 @@ func ParseManifest(text []byte) (m Manifest, err error) {
 	return m, nil
 }
 
-// Named returns the file with a name. If the manifest has several versions of the file, Named returns the first. It
-// returns false if there is no such file.
+// Named returns the file with a name, or false. If there are several versions of the file, it returns the first.
 func (m Manifest) Named(name string) (File, bool) {
 	for _, f := range m.Files {
 		if f.Name == name {
@@ -30,8 +29,7 @@ func (m Manifest) Named(name string) (File, bool) {
 	return File{}, false
 }
 
-// Blobs lists the blobs of all files, in the order of the files. If several files have the same digest, Blobs lists it
-// once.
+// Blobs lists each blob once, in the order of the files.
 func (m Manifest) Blobs() []contract.Blob {
 	seen := make(map[string]bool, len(m.Files))
 	blobs := make([]contract.Blob, 0, len(m.Files))
@@ -44,8 +42,7 @@ func (m Manifest) Blobs() []contract.Blob {
 	return blobs
 }
 
-// Joinable returns nil if hosts can become nodes with this payload. Otherwise, it returns a *contract.Problem that
-// lists the missing required parts.
+// Joinable returns a *contract.Problem with the missing parts if hosts can't become nodes with this payload.
 func (m Manifest) Joinable() error {
 	var lacking []string
 	for _, p := range Parts() {
@@ -91,8 +88,7 @@ func (m Manifest) check() error {
 	return nil
 }
 
-// isNodePath reports whether a path is an absolute path on drive C: that contains no relative steps and no second
-// drive.
+// isNodePath reports whether a path is absolute, on drive C:, without relative steps and without a second drive.
 func isNodePath(path string) bool {
 	rest, found := strings.CutPrefix(strings.ToLower(path), `c:\`)
 	if !found || rest == "" || strings.ContainsAny(rest, `/:*?"<>|`) {

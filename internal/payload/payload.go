@@ -7,8 +7,7 @@ package payload
 
 import "github.com/windows-nodes/wmco/internal/contract"
 
-// ManifestName is the name of the manifest in a payload directory. The blobs are in the same directory, under
-// sha256/<digest>.
+// ManifestName is the manifest's name in a payload directory. The blobs are in sha256/<digest> there.
 const ManifestName = "payload.json"
 
 // Manifest lists the binaries of one payload.
@@ -31,8 +30,7 @@ type File struct {
 	Source string `json:"source"`
 	Size   int64  `json:"size"`
 	Digest string `json:"sha256"`
-	// Path is the path of the binary on a node.
-	Path string `json:"path"`
+	Path   string `json:"path"`
 }
 
 // Missing is a binary that the payload lacks.

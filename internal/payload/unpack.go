@@ -25,7 +25,6 @@ type Pending interface {
 	io.Writer
 	// Commit stores the blob permanently under its digest. Unpack calls it only if the size and the digest are correct.
 	Commit() error
-	// Discard deletes the incomplete blob.
 	Discard() error
 }
 
@@ -33,8 +32,7 @@ type Pending interface {
 const (
 	// maxUnwanted is how many bytes of unrequested blobs Unpack skips. An honest sender sends at most the blobs that
 	// the host received after its request. A whole payload is smaller than this limit.
-	maxUnwanted = 1 << 30
-	// maxUnwantedEntries is how many unrequested entries Unpack skips.
+	maxUnwanted        = 1 << 30
 	maxUnwantedEntries = 1 << 10
 	// entryOverhead is the maximum number of bytes that tar adds to an entry: a header and padding.
 	entryOverhead = 2 << 10
@@ -220,7 +218,6 @@ func (u *unpacking) classify(err error) error {
 		len(u.stored), len(u.order), err)
 }
 
-// incomplete returns the error to report if the stream ends before all wanted blobs arrived.
 func (u *unpacking) incomplete() error {
 	if u.broken > 0 {
 		return contract.NewProblem(contract.ReasonPayloadCorrupt, "%d of %d blobs arrived with other content", u.broken,

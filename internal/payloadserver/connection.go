@@ -61,7 +61,6 @@ func (c *connection) Close() error {
 	return c.Conn.Close()
 }
 
-// connectionKey is the key of the *connection in the context of a request.
 type connectionKey struct{}
 
 // connContext adds the *connection to the context of a request. It is the field ConnContext of http.Server.

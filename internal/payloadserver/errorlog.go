@@ -22,7 +22,6 @@ type errorLog struct {
 	accept, some rate.Sometimes
 }
 
-// newErrorLog returns a logger for the field ErrorLog of http.Server.
 func newErrorLog(to logr.Logger) *log.Logger {
 	seldom := func() rate.Sometimes { return rate.Sometimes{Interval: logPause} }
 	return log.New(&errorLog{log: to, accept: seldom(), some: seldom()}, "", 0)

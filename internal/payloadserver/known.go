@@ -12,8 +12,7 @@ import (
 // Nodes answers questions about the nodes of the operator's WindowsInstances.
 type Nodes struct {
 	// Reader reads WindowsInstances from a cache.
-	Reader client.Reader
-	// Namespace is the namespace of the WindowsInstances.
+	Reader    client.Reader
 	Namespace string
 }
 

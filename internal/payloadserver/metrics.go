@@ -30,7 +30,6 @@ type meters struct {
 	waiting  prometheus.Gauge
 }
 
-// newMeters creates the metrics. It registers them if registry is not nil.
 func newMeters(registry prometheus.Registerer) (*meters, error) {
 	m := &meters{
 		bytes: prometheus.NewCounter(prometheus.CounterOpts{

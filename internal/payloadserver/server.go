@@ -31,7 +31,6 @@ import (
 	"github.com/windows-nodes/wmco/internal/payload"
 )
 
-// Limits of the payload server.
 const (
 	// defaultTransfers limits the network traffic while all nodes of a fleet download a payload: ten concurrent
 	// transfers fill a link with 10 Gbit/s.
@@ -90,8 +89,7 @@ type PayloadServer struct {
 	meters      *meters
 }
 
-// New creates a payload server and a certificate for it. Daemons need this certificate to verify the server: see
-// Certificate.
+// New creates a payload server and its certificate, which daemons need to verify the server: see Certificate.
 func New(options Options) (*PayloadServer, error) {
 	if options.Blobs == nil || options.Clients == nil || options.Known == nil ||
 		len(options.Names)+len(options.Addresses) == 0 {
@@ -120,8 +118,7 @@ func New(options Options) (*PayloadServer, error) {
 		turns: make(chan struct{}, options.Transfers), shares: shares{nodes: map[string]int{}}, meters: meters}, nil
 }
 
-// Certificate returns the certificate of the server and its CA, as PEM. Each call of New creates a new certificate and
-// a new CA.
+// Certificate returns the server's certificate and its CA, as PEM. Each call of New creates new ones.
 func (s *PayloadServer) Certificate() []byte { return s.trusted }
 
 // Serve serves requests until ctx ends. It closes the listener. The server closes each connection after one request, so
@@ -176,7 +173,6 @@ func (s *PayloadServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.meters.requests.WithLabelValues(s.answer(w, r)).Inc()
 }
 
-// answer answers a request and returns its result for the metrics.
 func (s *PayloadServer) answer(w http.ResponseWriter, r *http.Request) (result string) {
 	ctx := r.Context()
 	if r.ContentLength == 0 { // if the request has a body, net/http still waits for the body
@@ -330,8 +326,7 @@ type transfer struct {
 	began   time.Time
 	written int64
 	bytes   prometheus.Counter
-	// failed is true if a piece couldn't be sent.
-	failed bool
+	failed  bool
 }
 
 func (t *transfer) Write(piece []byte) (n int, err error) {

@@ -2,7 +2,7 @@
 //
 // Users with the right to create pods can create any number of pods, 1.5 MB each, and assign them to a node without a
 // scheduler. So drains and the check of workloads use this package. It reads one response of limited size at a time,
-// requests smaller pages if it is too large, and stops after some time. It stores no pods and changes nothing.
+// requests smaller pages if a response is too large, and stops after some time. It stores no pods and changes nothing.
 package pods
 
 import (
@@ -25,8 +25,7 @@ const (
 	// MaxBytes is the maximum size of a response: enough for some thousand typical pods, or for five of the largest.
 	MaxBytes = 8 << 20
 	// PassLimit is the time limit for all pages of a list. The API server abandons a list after five minutes.
-	PassLimit = 30 * time.Second
-	// callTimeout is how long one list request may take.
+	PassLimit   = 30 * time.Second
 	callTimeout = 30 * time.Second
 	// Page is the page size for lists of all pods of the cluster, which don't fit into one response.
 	Page = 500
@@ -50,8 +49,8 @@ type Query struct {
 	// Page is the number of pods in a page. 0 means one list with all pods. This is the cheapest request if the API
 	// server has an index for the selection, as it has for the pods on a node.
 	Page int64
-	// Cached lets the API server respond from its cache, which may be slightly outdated. It only has an effect if all
-	// pods are read in one list.
+	// Cached lets the API server respond from its cache, which may be slightly outdated. Cached only has an effect if
+	// all pods are read in one list.
 	Cached bool
 	Now    func() time.Time
 }

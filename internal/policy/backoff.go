@@ -17,8 +17,7 @@ const (
 	keyBackoffBase = 10 * time.Second
 	keyBackoffMax  = 30 * time.Minute
 
-	// disruptBackoffBase lets other nodes get the slot. If every disruption fails, pods move once per
-	// disruptBackoffMax.
+	// disruptBackoffBase lets other nodes get the slot. disruptBackoffMax limits how often pods are moved in vain.
 	disruptBackoffBase = time.Minute
 	disruptBackoffMax  = 30 * time.Minute
 )

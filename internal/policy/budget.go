@@ -102,7 +102,6 @@ func blocked(limit int, withoutSlot ...string) string {
 	return fmt.Sprintf("no more nodes may be unavailable, as maxUnavailable is %d%s", limit, some(withoutSlot))
 }
 
-// away lists unavailable members.
 type away struct{ all, withoutSlot []string }
 
 func (a *away) add(who string, hasSlot bool) {

@@ -16,10 +16,10 @@ import (
 // CSRVerdict is the operator's decision about a certificate request.
 type CSRVerdict string
 
-// A refused request stays pending, so someone else can still approve it. A denial is final. The operator refuses a
-// kubelet's request instead of denying it, because administrators and the approver of cloud machines also decide about
-// it. It denies a daemon's request, because nobody else decides about it. If the request stayed pending, an
-// administrator might approve it: many guides say to approve all of them.
+// A refused request stays pending, so someone else can still approve it. A denial is final. Administrators and the
+// approver of cloud machines also decide about kubelets' requests, so the operator refuses these. Only the operator
+// decides about daemons' requests, so it denies these. Otherwise an administrator might approve them: many guides say
+// to approve all pending requests.
 const (
 	// CSRIgnore: the request is not for this operator. Nothing is written.
 	CSRIgnore CSRVerdict = "Ignore"
@@ -120,8 +120,8 @@ type CSRInput struct {
 	CSR *certificatesv1.CertificateSigningRequest
 	// Instances contains at least all instances with the requested node name.
 	Instances []CSRInstance
-	// Node is the Node with the requested name, or nil. It may come from a cache, except for a refusal or a denial: the
-	// operator must then read it from the API server.
+	// Node is the Node with the requested name, or nil. For a refusal or a denial, it must be read from the API server.
+	// Otherwise, it may come from a cache.
 	Node *corev1.Node
 	// CredentialOwner is the name of the instance whose join has the bootstrap token of the request, or empty.
 	CredentialOwner string
@@ -217,7 +217,6 @@ type csrFacts struct {
 	instance CSRInstance
 }
 
-// csrFault describes how a request breaks a rule.
 type csrFault struct {
 	reason  CSRReason
 	message string

@@ -79,7 +79,6 @@ func (c CSRClaim) IsOf(i CSRInstance) bool {
 		slices.ContainsFunc(c.SANs(), func(name string) bool { return ContainsAddress(i.Given, name) })
 }
 
-// subject returns how messages refer to the claim.
 func (c CSRClaim) subject() string {
 	if c.Kind == CSRHost {
 		return "host " + shown(c.HostID)

@@ -56,7 +56,7 @@ func submittedByOperator(in CSRInput) bool {
 	return in.OperatorUser != "" && in.CSR.Spec.Username == in.OperatorUser && CSRPending(in.CSR)
 }
 
-// requestedByDaemonOrOperator requires one of two senders: the daemon, which renews its own certificate, or the
+// requestedByDaemonOrOperator requires that the sender is the daemon, which renews its own certificate, or the
 // operator, which submits the first request for a host that it is connected to. The operator must write the instance
 // into the request, so that a mix-up of two hosts is detected.
 func requestedByDaemonOrOperator(f csrFacts) *csrFault {

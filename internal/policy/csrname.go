@@ -137,7 +137,6 @@ func (f csrFacts) holder(name string) string {
 	return cmp.Or(holder, f.Listed[name])
 }
 
-// reported reports whether kubelet lists a name or address in the status of its Node.
 func (f csrFacts) reported(name string) bool {
 	return slices.ContainsFunc(f.Node.Status.Addresses,
 		func(a corev1.NodeAddress) bool { return AddressText(a.Address) == AddressText(name) })

@@ -29,7 +29,7 @@ func joining(f csrFacts) *csrFault {
 }
 
 // nodeIsOurs requires that the Node exists and was adopted for this instance. The annotation on the Node isn't enough,
-// because kubelet may write the annotations of its own Node. So the instance must also contain this node name.
+// because kubelet may write the annotations of its own Node. So the instance must also contain the Node's name.
 func nodeIsOurs(f csrFacts) *csrFault {
 	if f.Node == nil {
 		return notYet(CSRNodePending, "Node %s does not exist yet", f.claim.NodeName)
@@ -49,8 +49,8 @@ func nodeIsOurs(f csrFacts) *csrFault {
 	return nil
 }
 
-// nodeIsWindows reports whether a Node runs Windows. If an unadopted Node runs another operating system, it belongs to
-// another machine that has the same name.
+// nodeIsWindows reports whether a Node runs Windows. If an unadopted Node runs another operating system, the Node
+// belongs to another machine with the same name.
 func nodeIsWindows(node *corev1.Node) bool {
 	return node.Status.NodeInfo.OperatingSystem == string(corev1.Windows) ||
 		node.Labels[corev1.LabelOSStable] == string(corev1.Windows)

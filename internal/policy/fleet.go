@@ -52,21 +52,20 @@ func (f Fleet) IsLost(node string) bool {
 	})
 }
 
-// isOut reports whether a member's pods count as lost because its node hasn't been Ready for the time UnavailableAfter.
+// isOut reports whether a member's pods count as lost: its node hasn't been Ready for the time UnavailableAfter.
 func (f Fleet) isOut(m Member) bool {
 	return !m.Ready && m.NotReady.Left(f.UnavailableAfter, Witnessed, f.Now) <= 0
 }
 
-// isGivenUp reports whether a member that is being removed without a slot is no longer expected in service, because its
-// node has been out of service for the time UnavailableAfter. The removal of such a member may never end, for example
-// if the cloud does not delete the VM.
+// isGivenUp reports whether a member is being removed without a slot, and its node has been out of service for the time
+// UnavailableAfter. Such a member isn't expected back: its removal may never end, for example if the cloud does not
+// delete the VM.
 func (f Fleet) isGivenUp(m Member) bool { return m.WithoutSlot && f.isOut(m) }
 
 // Set is a group of hosts with a fixed size, such as a MachineSet.
 type Set struct {
-	UID  types.UID
-	Name string
-	// Replicas is how many hosts the set should have.
+	UID      types.UID
+	Name     string
 	Replicas int
 	// Minimum is how many hosts of the set must always be in service, as a number or a percentage of Replicas. If it is
 	// nil, only the budget limits disruptions.
@@ -82,8 +81,7 @@ type Set struct {
 type SetHost struct {
 	Name string
 	// Node is the Node that the host's Machine refers to, or empty. It is known even if the instance lost its status.
-	Node string
-	// Leaving is set if the host is being deleted.
+	Node    string
 	Leaving bool
 	// Refused is set if the host can never join, because its name is invalid and the name of a Machine can't change.
 	Refused bool
@@ -213,7 +211,7 @@ func memberOf(node *corev1.Node, instance *v1alpha1.WindowsInstance, made made, 
 }
 
 // whyDisrupted returns why a node is being disrupted or is about to be, or "". instance is nil if no instance has the
-// node. If an instance is deleted and its removal needs a slot, its node stays in service until it gets the slot.
+// node. If an instance is deleted and its removal needs a slot, its node stays in service until the instance has it.
 func whyDisrupted(instance *v1alpha1.WindowsInstance, slot *Slot, machineLeaves bool) string {
 	switch {
 	case machineLeaves:

@@ -31,7 +31,7 @@ func IsBooting(instance *v1alpha1.WindowsInstance, reason contract.Reason, now t
 type ReplaceCause string
 
 // If the host of a Machine never answers, the operator doesn't replace the Machine: the host may be slow, or behind a
-// firewall. A MachineHealthCheck can replace it.
+// firewall. A MachineHealthCheck can replace the Machine.
 const (
 	// CauseKeyStale occurs when the host accepted the key that it was created with, and refuses the current key.
 	CauseKeyStale ReplaceCause = "KeyStale"
@@ -40,9 +40,9 @@ const (
 )
 
 // WhyReplace returns why a Machine should be replaced, according to the status of its instance. It returns an empty
-// cause if the Machine should stay. keyHash is the hash of the current key. A single refusal of the key is not enough
-// to replace a Machine. A host that has never accepted a key may refuse it for refusalTimeout, because its user data
-// may still run. If only this time prevents the replacement, after is the rest of it.
+// cause if the Machine should stay. keyHash is the hash of the current key. A single refusal of the key is not enough.
+// A host that has never accepted a key may refuse the key for refusalTimeout, because its user data may still run. If
+// only refusalTimeout prevents the replacement, after is the rest of it.
 func WhyReplace(instance *v1alpha1.WindowsInstance, keyHash string, now time.Time,
 	refusalTimeout time.Duration) (cause ReplaceCause, after time.Duration) {
 	status := &instance.Status

@@ -25,7 +25,7 @@ type Slot struct {
 	Machine string `json:"machine,omitempty"`
 	// Since is when the slot was assigned. For a Machine, it is when the operator last tried to delete the Machine.
 	Since metav1.Time `json:"since"`
-	// IsUsed is set before the instance writes the slot to its status. Once it is set, only a new request of the same
+	// IsUsed is set before the slot is written to the instance's status. After that, only a new request of the same
 	// instance changes the slot.
 	IsUsed bool `json:"isUsed,omitempty"`
 }
@@ -143,7 +143,6 @@ func (s RolloutState) inUse(slots []Slot) (all []Slot) {
 	return all
 }
 
-// fleet returns the fleet, given that exactly these slots are assigned.
 func (s RolloutState) fleet(slots []Slot) Fleet {
 	fleet := NewFleet(s.Nodes, s.Instances, s.Sets, s.NotReady, slots...)
 	fleet.Now, fleet.UnavailableAfter = s.Now, v1alpha1.DefaultUnavailableAfter
@@ -153,7 +152,6 @@ func (s RolloutState) fleet(slots []Slot) Fleet {
 	return fleet
 }
 
-// request is a request for a slot, by an instance or for a Machine to replace.
 type request struct {
 	Slot
 	instance  *v1alpha1.WindowsInstance
@@ -228,8 +226,9 @@ func (s RolloutState) allows(r request, fleet Fleet, closed string, d *RolloutDe
 	verdict := Verdict{Allowed: true, Why: "it has a slot already"}
 	if !isHolder(d.Slots, r.Name) {
 		verdict = MayDisrupt(r.Node, fleet, rollout.MaxUnavailable, closed)
-		// A closed window doesn't delay a removal, because the user chose the time of the removal. It doesn't delay a
-		// change to a revision either if the operator already requested the revision from the daemon.
+		// A closed window doesn't delay a removal, because the user chose the time of the removal. If the operator
+		// already requested a revision from the daemon, a closed window doesn't delay the change to this revision
+		// either.
 		if status.IsRequested() || r.instance.Purpose() == v1alpha1.ActivityRemove {
 			verdict = MayDisruptAnytime(r.Node, fleet, rollout.MaxUnavailable)
 		}

@@ -26,8 +26,8 @@ type UpgradeFacts struct {
 	// says that the daemon reports the revision, or a new boot. Refused says that the daemon reports that the revision
 	// failed and that the daemon rolled it back.
 	IsRequested, IsApplied, Refused bool
-	// IsSwitched says that the operator has told the daemon to leave its previous revision, or is about to, or that the
-	// host went down for a reboot.
+	// IsSwitched says that the operator has told the daemon, or is about to tell it, to leave its previous revision.
+	// For a reboot, it says that the host went down.
 	IsSwitched bool
 	ResponseFacts
 	// Lacks is the reason why the node is not verified. It is empty if the node is Ready at its revision, even before
@@ -39,7 +39,6 @@ type UpgradeFacts struct {
 	VerifyTimeout, DaemonTimeout time.Duration
 }
 
-// isLate reports whether more time than limit has passed since the start of a state.
 func (f UpgradeFacts) isLate(since Since, limit time.Duration, now time.Time) bool {
 	return since.Left(limit, f.DaemonTimeout/2, now) <= 0
 }
@@ -187,7 +186,7 @@ func upgradeEnds() []UpgradeRow {
 			func(f UpgradeFacts, _ time.Time) bool { return !f.IsRequested }},
 		{switching, "the daemon reports the revision, or another boot", verifying, ActionWait, "",
 			func(f UpgradeFacts, _ time.Time) bool { return f.IsApplied }},
-		// The daemon may have died before it got the request. A join shows whether the daemon now reports at this
+		// The daemon may have died before it got the request. A join shows whether the daemon now reports this
 		// revision. If the host can't join within another verifyTimeout, the upgrade fails.
 		{switching, "verifyTimeout is over, the node is Ready, and the daemon has never reported anything of the " +
 			"revision", switching, ActionJoin, "",

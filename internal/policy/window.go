@@ -13,8 +13,7 @@ const longestWindow = 7 * 24 * time.Hour
 // Window is a recurring period during which nodes may be disrupted.
 type Window struct {
 	// Start is a cron expression of five fields, such as "0 22 * * 6".
-	Start string
-	// Duration is how long the window is open.
+	Start    string
 	Duration time.Duration
 	// TimeZone is the time zone of Start, as a name from the IANA database such as Europe/Berlin. Empty means UTC.
 	TimeZone string
@@ -54,7 +53,6 @@ type starts struct {
 // longestShift is longer than any change of clocks shifts them.
 const longestShift = 3 * time.Hour
 
-// after returns the first opening time after t, or zero if there is none.
 func (s starts) after(t time.Time) (first time.Time) {
 	// Around a change of clocks, a later wall-clock time may be an earlier instant, so look at both sides.
 	for wall := s.wall.Next(s.shown(t).Add(-longestShift)); !wall.IsZero(); wall = s.wall.Next(wall) {

@@ -17,9 +17,8 @@ import (
 // Join contains the values of a join command, as JSON. A host that runs the command joins by itself, without SSH.
 type Join struct {
 	// Program is the daemon's program. The host downloads it from URL and runs it.
-	Program contract.Blob `json:"program"`
-	URL     string        `json:"url"`
-	// Attendance is the input of the program.
+	Program    contract.Blob       `json:"program"`
+	URL        string              `json:"url"`
 	Attendance contract.Attendance `json:"attendance"`
 }
 

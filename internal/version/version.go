@@ -2,8 +2,7 @@
 // the lab use this package.
 package version
 
-// version is set with -ldflags "-X …/internal/version.version=1.2.3". It is a variable because the linker can't set
-// constants.
+// version is set with -ldflags "-X …/internal/version.version=1.2.3". The linker can't set constants.
 var version = "0.0.0-dev"
 
 // Version returns the version of this build, in the format of semantic versioning.

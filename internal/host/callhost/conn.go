@@ -23,22 +23,20 @@ import (
 const (
 	// look is how often a waiting call reads the host's Secret from the cache, without a request to the API server.
 	look = 200 * time.Millisecond
-	// pickUp is how long a host may take to begin or answer a call. After an interrupted watch, it needs half a minute.
+	// pickUp is how long a host may take to begin or answer a call. After a broken watch, a host needs 30 s.
 	pickUp = time.Minute
 	// silence is the longest allowed time between two reports during a call. The host reports every CallBeatSeconds.
 	silence      = 5 * contract.CallBeatSeconds * time.Second
 	writeTimeout = 15 * time.Second
 	// maxRequest limits a call, in bytes. A Secret may contain 1 MiB, and the host's reports must fit into it as well.
 	maxRequest = 500 << 10
-	// maxFault limits a host's own text in an error, in bytes.
-	maxFault = 512
+	maxFault   = 512
 )
 
 // Calls opens connections to hosts that join by themselves.
 type Calls struct {
 	// Client reads Secrets of the operator's namespace from a cache, and writes them.
-	Client client.Client
-	// Namespace is the operator's namespace.
+	Client    client.Client
 	Namespace string
 }
 

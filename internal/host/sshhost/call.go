@@ -86,7 +86,6 @@ func (c *conn) rpc(ctx context.Context, doing string, verb contract.Verb, body [
 	return raw, err
 }
 
-// newID returns a random name that can't be guessed.
 func newID() string {
 	id := make([]byte, 16)
 	// Read of crypto/rand never fails.

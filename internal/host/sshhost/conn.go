@@ -42,7 +42,6 @@ type conn struct {
 
 var _ host.Conn = (*conn)(nil)
 
-// watch starts the goroutines that detect the end of the connection.
 func (c *conn) watch() {
 	client := c.client
 	c.start(func() {

@@ -140,7 +140,6 @@ func isBreak(err error) bool {
 		errors.Is(err, net.ErrClosed)
 }
 
-// isStatus reports whether an error is a refusal by the host's SFTP server.
 func isStatus(err error) bool {
 	_, status := errors.AsType[*sftp.StatusError](err)
 	return status || errors.Is(err, fs.ErrPermission) || errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrExist)

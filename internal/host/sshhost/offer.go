@@ -11,8 +11,8 @@ import (
 const msgKexInit = 20
 
 // offered returns the host key algorithms that a host offers, or nil if it can't parse them. It parses the host's first
-// bytes: the greeting lines and the first packet, which isn't encrypted. They are authentic, because the host signs
-// their hash with its host key, and the library verifies the signature.
+// bytes: the greeting lines and the first packet, which isn't encrypted. These bytes are authentic, because the host
+// signs their hash with its host key, and the library verifies the signature.
 func offered(first []byte) []string {
 	for isGreeting := true; isGreeting; {
 		line, rest, more := bytes.Cut(first, []byte("\n"))

@@ -19,7 +19,6 @@ const (
 	leastTaken = leastRate * int(leastTime/time.Second)
 )
 
-// errSlow ends a connection whose transfer is too slow.
 var errSlow = fmt.Errorf("the host takes less than %d KiB of a transfer in a second", leastRate>>10)
 
 // pace wraps the content of a transfer. If the receiver is slower than the minimum rate, Read fails. If the receiver

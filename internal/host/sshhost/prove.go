@@ -21,8 +21,8 @@ const (
 // maxHostKeys is the maximum number of announced keys that are checked. A host has one key of each type.
 const maxHostKeys = 16
 
-// announcement provides the payload of the peer's last announcement of host keys. To get it, send a channel to the
-// announcement, and receive from that channel. OpenSSH sends its announcement before any other answer.
+// announcement provides the payload of the peer's last announcement of host keys. To get it, send a channel to this
+// channel, and receive from the channel that you sent. OpenSSH announces its keys before any other answer.
 type announcement chan chan []byte
 
 // listen refuses the peer's requests, but records its announcement. It stops when the channel requests closes.
@@ -97,7 +97,7 @@ func rank(key ssh.PublicKey) int {
 }
 
 // ProveHostKeys implements host.Conn. It skips keys that the host can prove only with SHA-1, or doesn't offer in a
-// handshake. If the host can't prove another announced key, the error is a *contract.Problem HostKeyUnproven.
+// handshake. If the host can't prove one of the other keys, the error is a *contract.Problem HostKeyUnproven.
 func (c *conn) ProveHostKeys(ctx context.Context) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.options.SetupTimeout)
 	defer cancel()
@@ -159,7 +159,7 @@ func (p keyProof) prove(keys []ssh.PublicKey) (proven []string, err error) {
 	return proven, nil
 }
 
-// verify checks the answer: a signature per requested key, in order. It returns the proven keys as authorizedLine does.
+// verify checks the answer: a signature per requested key, in order. The proven keys have the form of authorizedLine.
 func (p keyProof) verify(asked []ssh.PublicKey, answer []byte) (map[string]bool, error) {
 	proven := map[string]bool{}
 	for _, key := range asked {

@@ -18,7 +18,6 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// partSuffix is the suffix of a file during its transfer.
 const partSuffix = ".part"
 
 // partOf returns the temporary name of a file during its transfer. The temporary name of a daemon doesn't end in .exe,
@@ -30,7 +29,6 @@ func partOf(name string) string {
 	return name + partSuffix
 }
 
-// daemonPart is the prefix of a daemon's temporary name.
 const daemonPart = "daemon-"
 
 // posixRename is the SFTP extension that replaces a file atomically.
@@ -38,8 +36,8 @@ const posixRename = "posix-rename@openssh.com"
 
 // session returns the SFTP session. The first call opens it and cleans the RPC directory.
 //
-// The cleanup deletes the files that broken connections left: requests, which may contain credentials, answers, and
-// partial daemons. Only one worker of the operator works on a host at a time, so none of these files is in use.
+// The cleanup deletes the files that broken connections left: answers, partial daemons, and requests, which may contain
+// credentials. Only one worker of the operator works on a host at a time, so none of these files is in use.
 //
 // Every SFTP step calls session, which also resets the limit for bytes from the host.
 func (c *conn) session(ctx context.Context) (*sftp.Client, error) {
@@ -90,8 +88,8 @@ func (c *conn) command(ctx context.Context, doing string) (session *ssh.Session,
 	return session, err
 }
 
-// whileRefused calls open to open a session. If a server that allows only one session refuses it, whileRefused retries
-// until the server has ended the previous session.
+// whileRefused calls open to open a session. If a server that allows only one session refuses the session, whileRefused
+// retries until the server has ended the previous session.
 func (c *conn) whileRefused(ctx context.Context, open func() error) error {
 	limit, cancel := context.WithTimeout(ctx, endingGrace)
 	defer cancel()
@@ -121,7 +119,6 @@ func (c *conn) endFiles() {
 	}
 }
 
-// packetSize is the payload of one SFTP request in bytes.
 const packetSize = 8 << 10
 
 func (c *conn) open(ctx context.Context) error {
@@ -223,7 +220,6 @@ func isLeftover(name string) bool {
 		whole != name && isUploaded(whole)
 }
 
-// isUploaded reports whether a file is an uploaded daemon of any version.
 func isUploaded(name string) bool {
 	return strings.HasPrefix(name, "wicd-") && strings.HasSuffix(name, ".exe")
 }
@@ -244,7 +240,6 @@ func isPlainName(name string) bool {
 	return true
 }
 
-// remove deletes a file of the RPC directory. A missing file is not an error.
 func remove(files *sftp.Client, name string) error {
 	err := files.Remove(inRPCDir(name))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -308,7 +303,6 @@ func open(files *sftp.Client, part string, content io.Reader) (f *sftp.File, at 
 	return f, at, nil
 }
 
-// replace renames a file. If a file with the new name exists, replace replaces it.
 func replace(files *sftp.Client, from, to string) error {
 	if _, atomic := files.HasExtension(posixRename); atomic {
 		return files.PosixRename(from, to)
@@ -321,7 +315,6 @@ func replace(files *sftp.Client, from, to string) error {
 
 var errAnswerTooLong = errors.New("the answer is longer than any answer of the daemon")
 
-// fetch reads a file of at most limit bytes.
 func fetch(files *sftp.Client, name string, limit int64) (content []byte, err error) {
 	f, err := files.Open(inRPCDir(name))
 	if err != nil {

@@ -10,7 +10,6 @@ import (
 )
 
 const (
-	// maxWords limits a host's own text in an error, in bytes.
 	maxWords = 512
 	// minSecret is the shortest part of a secret that is redacted, in bytes. Ordinary words and paths are shorter, or
 	// contain characters that no secret contains.

@@ -17,15 +17,14 @@ const (
 	// stepBudget is how many bytes a host may send during one step, such as a call: the longest answer, plus
 	// the same size for the overhead of SSH and SFTP.
 	stepBudget = 2 * maxAnswer
-	// acknowledgement is the number of bytes that the operator must send before the host may send one more byte, to
-	// acknowledge them. OpenSSH sends about 100 bytes for each 32 KiB.
+	// For each acknowledgement bytes that the operator sends, the host may send one more byte, to acknowledge them.
+	// OpenSSH sends about 100 bytes for each 32 KiB.
 	acknowledgement = 8
 	// maxFirst is how many of a host's first bytes are kept. The key exchange offer is in the first two KiB,
 	// and no host sends much before it.
 	maxFirst = 16 << 10
 )
 
-// errFlood ends the connection of a host that sends more than its budget.
 var errFlood = errors.New("the host sends more data than any step needs")
 
 // wire is a TCP connection that records its first error and when it last received data. The recorded error shows
@@ -92,7 +91,6 @@ func (w *wire) keep(p []byte) {
 	w.sent = append(w.sent, p[:min(len(p), maxFirst-len(w.sent))]...)
 }
 
-// offered returns the host key algorithms that the host offered at the start of the connection.
 func (w *wire) offered() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -105,7 +103,6 @@ func (w *wire) broken() error {
 	return w.first
 }
 
-// silence returns the time since the host last sent data.
 func (w *wire) silence() time.Duration {
 	return w.clock.Since(w.began) - time.Duration(w.heard.Load())
 }

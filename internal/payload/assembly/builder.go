@@ -21,8 +21,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/payload"
 )
 
-// Builder fills a directory with a payload. The directory is a payload only after Finish, which writes the manifest
-// last.
+// Builder fills a directory with a payload. Before Finish writes the manifest, the directory is not a payload.
 type Builder struct {
 	dir   string
 	files []payload.File
@@ -126,7 +125,6 @@ func Copy(from, to string) (payload.Manifest, error) {
 	return manifest, b.finish(manifest)
 }
 
-// store writes content to a blob. The name of the blob is its digest.
 func (b *Builder) store(content io.Reader) (contract.Blob, error) {
 	temporary, err := os.CreateTemp(payload.BlobPath(b.dir, ""), ".new-*")
 	if err != nil {

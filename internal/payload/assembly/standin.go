@@ -29,8 +29,7 @@ func WriteStandins(dir, version string) (payload.Manifest, error) {
 	return b.Finish(version)
 }
 
-// standin returns the content of one stand-in: the magic number of an exe file, the name and version as text, and
-// noise.
+// standin returns the content of a stand-in: the magic number of an exe file, the name and version, and noise.
 func standin(name, version string) io.Reader {
 	head := fmt.Sprintf("MZ\n%s\n%s\nstand-in, not a program\n", name, version)
 	noise := make([]byte, standinNoise)
