@@ -30,8 +30,8 @@ func connect(ctx context.Context, management client.Client, cluster client.Objec
 	}
 	if config.ExecProvider != nil || config.AuthProvider != nil || config.BearerTokenFile != "" ||
 		config.CAFile != "" || config.CertFile != "" || config.KeyFile != "" {
-		return nil, fmt.Errorf("the kubeconfig in secret %s/%s names a file or a program; it must contain the "+
-			"certificates and the token themselves", cluster.GetNamespace(), name)
+		return nil, fmt.Errorf("the kubeconfig in secret %s/%s names a file or a program; put the "+
+			"certificates or the token into the kubeconfig itself", cluster.GetNamespace(), name)
 	}
 	config.Timeout = requestTimeout
 	// List the kinds here, so that the client needs no requests to discover them.
