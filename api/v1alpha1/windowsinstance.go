@@ -14,18 +14,18 @@ type Phase string
 // Phases of a WindowsInstance.
 const (
 	PhasePending       Phase = "Pending"       // the join has not begun
-	PhaseConnecting    Phase = "Connecting"    // SSH connection and host key
-	PhasePreflight     Phase = "Preflight"     // checks whether the host can become a node
-	PhasePreparing     Phase = "Preparing"     // host name, Windows features, reboot
-	PhaseDelivering    Phase = "Delivering"    // missing payload
-	PhaseBootstrapping Phase = "Bootstrapping" // containerd and kubelet
-	PhaseAdopting      Phase = "Adopting"      // its Node appears: labels, annotations, cordon
-	PhaseHandingOver   Phase = "HandingOver"   // the daemon runs as a service
-	PhaseConfirming    Phase = "Confirming"    // desired revision applied, Node Ready, uncordon
-	PhaseReady         Phase = "Ready"         // a node that the daemon keeps in its desired state
+	PhaseConnecting    Phase = "Connecting"    // the operator connects, and checks the host key
+	PhasePreflight     Phase = "Preflight"     // the operator checks whether the host can become a node
+	PhasePreparing     Phase = "Preparing"     // the host gets its name and the feature Containers, and reboots
+	PhaseDelivering    Phase = "Delivering"    // the host gets the payload that it lacks
+	PhaseBootstrapping Phase = "Bootstrapping" // containerd and kubelet start
+	PhaseAdopting      Phase = "Adopting"      // the Node appears, and gets its labels, annotations and cordon
+	PhaseHandingOver   Phase = "HandingOver"   // the daemon starts as a service
+	PhaseConfirming    Phase = "Confirming"    // the desired revision is applied, and the Ready Node is uncordoned
+	PhaseReady         Phase = "Ready"         // the daemon keeps the node in its desired state
 	PhaseUpdating      Phase = "Updating"      // the node changes to another revision: see status.activity.step
 	PhaseRebooting     Phase = "Rebooting"     // the host reboots: see status.activity.step
-	PhaseRemoving      Phase = "Removing"      // drain, clean the host, delete the Node
+	PhaseRemoving      Phase = "Removing"      // the node is drained, the host is cleaned, the Node is deleted
 )
 
 // Condition types of a WindowsInstance.
@@ -37,22 +37,21 @@ const (
 	ConditionReachable = "Reachable"
 	// ConditionPreflightPassed is True if the host met every requirement at the last check.
 	ConditionPreflightPassed = "PreflightPassed"
-	// ConditionProgressing is True while the host is not in its desired state and not paused: it joins, is
-	// upgraded, rebooted or removed, or its node is not Ready. If the host waits or fails, the reason says why. The
-	// message names the object, the code of the reason, such as W203, and the fix.
+	// ConditionProgressing is True while the host joins, is upgraded, rebooted or removed, or its node is not
+	// Ready. It is False while the host is paused. If the host waits or fails, the reason says why. The message
+	// names the object, the code of the reason, such as W203, and the fix.
 	ConditionProgressing = "Progressing"
 	// ConditionKeyAuthorized is True if the current private key is the key that the host accepted last. It is False
 	// if the host refuses the key, and Unknown while the key can't be tried.
 	ConditionKeyAuthorized = "KeyAuthorized"
-	// ConditionSkewSupported is False while the node's release is too far from the operator's release to upgrade or
-	// downgrade the node without SSH. Other nodes don't have this condition.
+	// ConditionSkewSupported is False while the node's release is too far from the operator's release, so that only
+	// another join can change it. Otherwise, the condition is absent.
 	ConditionSkewSupported = "SkewSupported"
 	// ConditionWorkloadsFit is False while the node has pods that can't run there, such as pods for Linux. It is
-	// Unknown while the operator can't read all pods of the node. A node that was never in these states doesn't
-	// have this condition.
+	// Unknown while the operator can't read all pods of the node. If neither was ever so, the condition is absent.
 	ConditionWorkloadsFit = "WorkloadsFit"
-	// ConditionUpdateFailed is True if the node failed at status.failedRevision and was rolled back. Other nodes don't
-	// have this condition.
+	// ConditionUpdateFailed is True if the node failed at status.failedRevision and was rolled back. Otherwise, the
+	// condition is absent.
 	ConditionUpdateFailed = "UpdateFailed"
 )
 
@@ -73,7 +72,7 @@ type Source struct {
 	// Name of the object. For the ConfigMap, it is the key of the entry.
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
-	// UID of the object, for a Machine. Another Machine with the same name is another host.
+	// UID of the object, if it is a Machine. A Machine with this name and another UID is another host.
 	// +optional
 	UID types.UID `json:"uid,omitempty"`
 }
@@ -84,13 +83,13 @@ type RemovalPolicy string
 
 // Removal policies.
 const (
-	// RemovalClean waits until the host is cleaned.
+	// RemovalClean deletes the Node and the instance only when the host is cleaned.
 	RemovalClean RemovalPolicy = "Clean"
 	// RemovalForce tries once to clean the host, then deletes the Node and the instance. Use it for hosts that no
 	// longer exist.
 	RemovalForce RemovalPolicy = "Force"
-	// RemovalDiscard is for a host that is deleted with its Machine. The operator doesn't contact the host, and
-	// deletes its Node when the Machine is deleted.
+	// RemovalDiscard is for a host that is deleted with its Machine. The operator doesn't contact the host. When the
+	// Machine is deleted, the operator deletes the Node.
 	RemovalDiscard RemovalPolicy = "Discard"
 )
 
@@ -112,7 +111,7 @@ type ByItself struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.byItself) || !has(self.preflightOnly) || !self.preflightOnly",message="preflightOnly needs SSH: a host that joins by itself is checked when it joins"
 // +kubebuilder:validation:XValidation:rule="(has(self.preflightOnly) && self.preflightOnly) == (has(oldSelf.preflightOnly) && oldSelf.preflightOnly)",message="preflightOnly is immutable: delete the instance and create another"
 type WindowsInstanceSpec struct {
-	// Address is an IPv4 address or a DNS name that resolves to one.
+	// Address is an IPv4 address, or a DNS name that resolves to an IPv4 address.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?$`
@@ -163,7 +162,7 @@ type WindowsInstanceSpec struct {
 	// +optional
 	ProviderID string `json:"providerID,omitempty"`
 
-	// Addresses are more names and addresses of the host, according to the cloud. The host's serving certificate
+	// Addresses are more names and addresses of the host, which the cloud reports. The host's serving certificate
 	// may contain them.
 	// +kubebuilder:validation:MaxItems=32
 	// +kubebuilder:validation:items:MaxLength=253
@@ -232,8 +231,8 @@ type HostInfo struct {
 	// +kubebuilder:validation:MaxLength=45
 	NodeIP string `json:"nodeIP,omitempty"`
 	// Address is the IP address at which the operator reached the host with the expected host key. When the
-	// operator decides on the host's serving certificate, this address outranks addresses that the kubelets of
-	// other hosts report.
+	// operator decides on serving certificates, this address belongs to this host even if the kubelet of another
+	// host reports it.
 	// +kubebuilder:validation:MaxLength=45
 	// +optional
 	Address string `json:"address,omitempty"`
@@ -330,8 +329,8 @@ type Activity struct {
 	Kind ActivityKind `json:"kind"`
 	// Step is the current step.
 	Step Step `json:"step"`
-	// Since is when the activity reached this step. While an upgrade is verified, it is when the operator requested the
-	// revision from the daemon.
+	// Since is when the activity reached this step. In the step Verifying of an upgrade, it is when the operator
+	// requested the revision from the daemon.
 	Since metav1.Time `json:"since"`
 	// Tries counts drains that took too long, failed switches, and hosts that didn't reboot.
 	// +optional
@@ -382,7 +381,7 @@ func (s *WindowsInstanceStatus) activity(kind ActivityKind) *Activity {
 	return s.Activity
 }
 
-// WindowsInstanceStatus is the state of the host. If the host is stuck, it says what to do.
+// WindowsInstanceStatus is the state of the host. If the host is stuck, the status says what to do.
 type WindowsInstanceStatus struct {
 	// Phase of the host.
 	// +optional
@@ -408,15 +407,15 @@ type WindowsInstanceStatus struct {
 	// +optional
 	NodeMarks []string `json:"nodeMarks,omitempty"`
 	// BootstrapCredentials are the ids of the bootstrap tokens of the current join, newest last. kubelet needs one
-	// of these tokens to request its first certificate. The ids are not secret. A host that gets a token stops its
-	// daemon until the phase Confirming.
+	// of these tokens to request its first certificate. The ids are not secret. While a
+	// host has a token, its daemon is stopped until the phase Confirming.
 	// +kubebuilder:validation:MaxItems=8
 	// +kubebuilder:validation:items:MaxLength=256
 	// +listType=atomic
 	// +optional
 	BootstrapCredentials []string `json:"bootstrapCredentials,omitempty"`
-	// HostKey is the SSH host key pinned at first contact, as "<type> <base64>". A host that joins by itself has
-	// "x509" and the ID in its certificate instead.
+	// HostKey is the SSH host key pinned at first contact, as "<type> <base64>". For a host that joins by
+	// itself, it is "x509" and the ID in the host's certificate.
 	// +kubebuilder:validation:MaxLength=8192
 	// +optional
 	HostKey string `json:"hostKey,omitempty"`
@@ -424,18 +423,18 @@ type WindowsInstanceStatus struct {
 	// +kubebuilder:validation:MaxLength=64
 	// +optional
 	PublicKeyHash string `json:"publicKeyHash,omitempty"`
-	// KeyRefusal is the host's refusal of a key that it has not accepted since.
+	// KeyRefusal records that the host refused a key. It is absent when the host has accepted the key.
 	// +optional
 	KeyRefusal *KeyRefusal `json:"keyRefusal,omitempty"`
-	// Slot is the host's request for a slot in the rollout budget, or its slot. It is absent without a request.
+	// Slot is the host's slot in the rollout budget, or its request for a slot. It is absent if the host has neither.
 	// +optional
 	Slot *Slot `json:"slot,omitempty"`
 	// Activity is a running or waiting upgrade or reboot. It is absent if the node has its revision and no reboot
 	// is requested.
 	// +optional
 	Activity *Activity `json:"activity,omitempty"`
-	// FailedRevision is the revision of the node's last failed upgrade. The condition UpdateFailed says why it failed.
-	// Both are removed when the node is verified at a new revision.
+	// FailedRevision is the revision of the node's last failed upgrade. The condition UpdateFailed says why. When
+	// the node is verified at a new revision, the operator removes both.
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	FailedRevision string `json:"failedRevision,omitempty"`
@@ -447,12 +446,12 @@ type WindowsInstanceStatus struct {
 	// +optional
 	Revision string `json:"revision,omitempty"`
 	// DesiredRevision is the revision that the operator last requested from the daemon. A host that waits for a
-	// slot, or that was rolled back, keeps this revision even if a newer one is published.
+	// slot, or that was rolled back, keeps this revision even if a newer revision is published.
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	DesiredRevision string `json:"desiredRevision,omitempty"`
-	// HeldRevision is the last verified revision of the node. If another revision fails, the node rolls back to it.
-	// It is empty until the host has joined.
+	// HeldRevision is the last verified revision of the node. If another revision fails, the node rolls back to
+	// this revision. The field is empty until the host has joined.
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	HeldRevision string `json:"heldRevision,omitempty"`

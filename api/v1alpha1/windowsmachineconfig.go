@@ -58,8 +58,8 @@ type RolloutSpec struct {
 	// +optional
 	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
 	// UnavailableAfter is how long a node must be not Ready until it counts as out of service. Then the operator
-	// disrupts the node without waiting for other nodes, and doesn't wait for its pods. Until then, the node counts
-	// as in service.
+	// disrupts the node without waiting for other nodes or for the node's pods. Until then, the node counts as in
+	// service.
 	// +kubebuilder:default="5m"
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$`
@@ -86,21 +86,21 @@ type RolloutSpec struct {
 	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$`
 	// +optional
 	VerifyTimeout *metav1.Duration `json:"verifyTimeout,omitempty"`
-	// FailureThreshold is how many nodes may fail at a revision. Then the operator upgrades no more nodes to this
-	// revision. Hosts that join for the first time still get it.
+	// FailureThreshold is a number of nodes. If so many nodes fail at a revision, the operator upgrades no more nodes
+	// to this revision. Hosts that join for the first time still get the revision.
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000
 	// +optional
 	FailureThreshold int32 `json:"failureThreshold,omitempty"`
 	// MaintenanceWindows are the times when the operator may disrupt nodes. A disruption that began in a window
-	// continues after its end. Removals don't wait for a window. Without windows, the operator may disrupt nodes at
-	// any time. While a window is invalid, the operator disrupts no node that is in service.
+	// continues after the window's end. Removals don't wait for a window. Without windows, the operator may disrupt
+	// nodes at any time. While a window is invalid, the operator disrupts no node that is in service.
 	// +kubebuilder:validation:MaxItems=32
 	// +listType=atomic
 	// +optional
 	MaintenanceWindows []MaintenanceWindow `json:"maintenanceWindows,omitempty"`
-	// RebootWhenPending makes the operator reboot a host, within the same limits, if Windows has a pending reboot.
+	// RebootWhenPending makes the operator reboot a host if Windows has a pending reboot, within the limits above.
 	// +optional
 	RebootWhenPending bool `json:"rebootWhenPending,omitempty"`
 }
@@ -199,8 +199,8 @@ type NetworkSpec struct {
 	// +optional
 	Type NetworkType `json:"type,omitempty"`
 	// ClusterDomain is the DNS domain of Services, such as k8s.example.com. The default is networking.dnsDomain in
-	// the ConfigMap kube-system/kubeadm-config, which kubeadm creates. Without this ConfigMap, it is the domain
-	// that nodes already have, or cluster.local.
+	// the ConfigMap kube-system/kubeadm-config, which kubeadm creates. Without this ConfigMap, the default is
+	// the domain that nodes already have, or else cluster.local.
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$`
 	// +optional
@@ -341,8 +341,8 @@ type RejectedSetting struct {
 
 // KubeletStatus is the configuration that kubelets get.
 type KubeletStatus struct {
-	// AcceptedConfig is the last accepted spec.kubelet.config. It stays in force while a newer one is rejected.
-	// Exception: kubelet's version has changed, and the new version doesn't accept it.
+	// AcceptedConfig is the last accepted spec.kubelet.config. It stays in force while a newer configuration
+	// is rejected. Exception: kubelet's version has changed, and the new version doesn't accept this configuration.
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +kubebuilder:validation:Type=object
 	// +optional
@@ -444,7 +444,7 @@ type WindowsMachineConfigStatus struct {
 	// +optional
 	Kubelet KubeletStatus `json:"kubelet,omitempty"`
 	// DesiredRevision is the published revision that nodes should have. While a problem prevents the publication of
-	// the next revision, it stays unchanged.
+	// the next revision, this field stays unchanged.
 	// +optional
 	DesiredRevision string `json:"desiredRevision,omitempty"`
 	// Rollout is the progress of the desired revision.

@@ -118,9 +118,8 @@ const (
 	ReasonAddressUnresolvable Reason = "AddressUnresolvable"
 	// Two entries or Machines have the same address.
 	ReasonAddressDuplicate Reason = "AddressDuplicate"
-	// Another instance already has the host of this entry or Machine, a host with the same name, or a copy of the
-	// host's disk. During the removal of a host, it means that another machine with the same SSH host key answers at
-	// its address.
+	// Another instance already has this host, a host with the same name, or a copy of its disk. During the removal of a
+	// host: another machine with the same SSH host key answers at the host's address.
 	ReasonHostDuplicate Reason = "HostDuplicate"
 	// A WindowsInstance with the Machine's name exists, but was not created from this Machine.
 	ReasonMachineNameTaken Reason = "MachineNameTaken"
@@ -130,14 +129,14 @@ const (
 	ReasonMachineAddressUnusable Reason = "MachineAddressUnusable"
 	// An annotation of the Machine is not valid.
 	ReasonMachineAnnotationInvalid Reason = "MachineAnnotationInvalid"
-	// The ConfigMap windows-instances is absent, and instances were created from it. The operator removes them if
-	// the ConfigMap stays absent for a minute.
+	// The ConfigMap windows-instances is absent, and instances were created from it. If it stays absent for a minute,
+	// the operator removes these instances.
 	ReasonConfigMapMissing Reason = "ConfigMapMissing"
 	// The API server refuses to create the WindowsInstance of a Machine or of an entry of windows-instances.
 	ReasonInstanceRefused Reason = "InstanceRefused"
 	// An entry of windows-instances has a setting that does not exist.
 	ReasonEntrySettingUnknown Reason = "EntrySettingUnknown"
-	// An entry of windows-instances is not UTF-8. The operator doesn't change its host.
+	// An entry of windows-instances is not UTF-8. The operator doesn't change the host of this entry.
 	ReasonEntryNotUTF8 Reason = "EntryNotUTF8"
 	// An entry of windows-instances has no valid user name.
 	ReasonEntryUserInvalid Reason = "EntryUserInvalid"
@@ -163,13 +162,13 @@ const (
 	ReasonHostKeyUnproven Reason = "HostKeyUnproven"
 	// The host has joined with an earlier private key, and refuses the current key.
 	ReasonKeyNotAuthorized Reason = "KeyNotAuthorized"
-	// The host sent more data than any response of the daemon has, so the operator closed the connection.
+	// The host sent more data than any answer of the daemon contains, so the operator closed the connection.
 	ReasonOutputTooLarge Reason = "OutputTooLarge"
 	// The host's SSH server transfers files but opens no session for a command.
 	ReasonNoSession Reason = "NoSession"
-	// The host joins by itself, and the command was not run on it yet. The host of a Machine runs it at its first boot.
+	// The host joins by itself, and the command was not run on it yet. A Machine runs the command at its first boot.
 	ReasonHostAwaited Reason = "HostAwaited"
-	// The host joins by itself, and the token in its command has expired before the command was run.
+	// The host joins by itself, and the token in its command expired before the command was run.
 	ReasonJoinTokenExpired Reason = "JoinTokenExpired"
 	// The host joins by itself, and does not read the operator's calls.
 	ReasonHostSilent Reason = "HostSilent"
@@ -184,8 +183,8 @@ const (
 	ReasonHostnameInvalid Reason = "HostnameInvalid"
 	// Another program listens on a port that a node needs.
 	ReasonPortInUse Reason = "PortInUse"
-	// The host has a container runtime or a kubelet that the operator did not install. Or a directory that the
-	// operator needs holds another operator's files, or files that users other than Administrators could write.
+	// The host has a container runtime or a kubelet that the operator did not install. Or a directory that the operator
+	// needs holds another operator's files, or files that users other than Administrators can write.
 	ReasonConflictingSoftware Reason = "ConflictingSoftware"
 	// The user can log in but is not an administrator.
 	ReasonNotAdministrator Reason = "NotAdministrator"
@@ -204,11 +203,11 @@ const (
 	// The host can't reach the API server at the address that nodes use, or another server answers there.
 	ReasonAPIServerUnreachable Reason = "APIServerUnreachable"
 	// The host's address is in a network of the cluster's pods or Services, so pods and Linux nodes can't reach the
-	// host. Or it is an address of the API server or of ingress.
+	// host. Or the API server or ingress has the same address.
 	ReasonHostInClusterNetwork Reason = "HostInClusterNetwork"
-	// VMware Tools on the host don't report the addresses of interfaces named vEthernet. This is their default.
-	// When the container network is created, the host's address moves to such an interface. Then vCenter shows no
-	// address, and the Machine and the Node lose their addresses.
+	// VMware Tools on the host don't report the addresses of interfaces named vEthernet, which is their default. When
+	// the container network is created, the host's address moves to such an interface. Then vCenter shows no address,
+	// and the Machine and the Node lose their addresses.
 	ReasonAddressHidden Reason = "AddressHidden"
 
 	// The operator is setting the host name or Windows features.
@@ -230,20 +229,20 @@ const (
 
 	// Data that arrived on the host does not match its checksum.
 	ReasonPayloadCorrupt Reason = "PayloadCorrupt"
-	// The transfer ended early, or the data could not be stored, or was removed from the host.
+	// The transfer of the payload ended early, or its files could not be stored on the host or were removed.
 	ReasonPayloadIncomplete Reason = "PayloadIncomplete"
 
 	// A managed Windows service does not start or does not stay up.
 	ReasonServiceFailed Reason = "ServiceFailed"
 	// A managed file can't be written.
 	ReasonFileFailed Reason = "FileFailed"
-	// The services manifest can't be used.
+	// The services manifest, which has the desired state of a node, can't be used.
 	ReasonManifestInvalid Reason = "ManifestInvalid"
 	// The services manifest of the desired revision, or its Secret, does not exist or has not been read yet.
 	ReasonManifestMissing Reason = "ManifestMissing"
 	// A certificate request waits for its approval or signature.
 	ReasonCertificatePending Reason = "CertificatePending"
-	// A certificate request was denied, or is refused.
+	// A certificate request was denied, or breaks a rule and stays pending.
 	ReasonCertificateDenied Reason = "CertificateDenied"
 	// The pod network does not exist on the host yet, or the host network service does not respond.
 	ReasonNetworkPending Reason = "NetworkPending"
@@ -284,14 +283,14 @@ const (
 	ReasonStaging Reason = "Staging"
 	// No window of spec.rollout.maintenanceWindows is open.
 	ReasonMaintenanceWindowClosed Reason = "MaintenanceWindowClosed"
-	// The node's release is more than two minor versions older, or more than one newer, than the operator.
+	// The node's release is more than two minor versions older than the operator, or more than one newer.
 	ReasonSkewUnsupported Reason = "SkewUnsupported"
 	// The node has its new revision, or is back from its reboot, and must stay Ready for the settling time.
 	ReasonSettling Reason = "Settling"
-	// A user uncordoned the node while the operator was draining it, so it stays in service.
+	// A user uncordoned the node while the operator was draining it, so the node stays in service.
 	ReasonUncordoned Reason = "Uncordoned"
-	// kubelet is healthy, but the daemon has not responded to a request for the time in the operator's flag
-	// --daemon-timeout (5m by default), or its certificate has expired.
+	// kubelet is healthy, but the daemon's certificate has expired, or the daemon has not responded to a request for
+	// the time in the operator's flag --daemon-timeout (5m by default).
 	ReasonDaemonUnresponsive Reason = "DaemonUnresponsive"
 	// The node did not return to its previous revision within spec.rollout.verifyTimeout. It is out of service and
 	// keeps its slot in the rollout budget.
@@ -339,7 +338,7 @@ const (
 	ReasonMachineIgnored Reason = "MachineIgnored"
 	// Another API manages the Machine, which is a copy of that API's Machine.
 	ReasonMachineManagedElsewhere Reason = "MachineManagedElsewhere"
-	// Machines were replaced, and none of the new ones has accepted the private key yet.
+	// Machines were replaced, and none of the new Machines has accepted the private key yet.
 	ReasonReplacementIneffective Reason = "ReplacementIneffective"
 	// The user data of new Machines does not contain the current key yet, or is in a Secret other than
 	// windows-user-data.
@@ -386,8 +385,7 @@ const (
 	ReasonHostKeySecretInvalid Reason = "HostKeySecretInvalid"
 	// A field of spec.rollout of the WindowsMachineConfig is not valid.
 	ReasonRolloutSettingInvalid Reason = "RolloutSettingInvalid"
-	// On vSphere, its own overlay may use the default VXLAN port 4789. Then pods on different nodes can't reach
-	// each other.
+	// vSphere's own overlay may use the default VXLAN port 4789. Then pods on different nodes can't reach each other.
 	ReasonVXLANPortDefault Reason = "VXLANPortDefault"
 	// A field of the WindowsMachineConfig sets a value that an object of OpenShift sets on this cluster.
 	ReasonSettingNotHere Reason = "SettingNotHere"
@@ -439,17 +437,18 @@ var explanations = map[Reason]explanation{ //nolint:gochecknoglobals // a table 
 		"WindowsInstance keeps the address. If a removal does not end, read the message of the WindowsInstance that " +
 		"is being removed. If its host no longer exists, set spec.removalPolicy of that WindowsInstance to Force."},
 	ReasonHostDuplicate: {104, "Remove or rename one host. Give a cloned host a new identity with sysprep, and new " +
-		"SSH host keys. For a removal, correct DNS, DHCP or forwarded ports, so that the address leads to the host " +
-		"again. The machine that answered was not cleaned."},
-	ReasonMachineNameTaken: {105, "Delete that WindowsInstance, or the entry that it was made from."},
-	ReasonMachineNameInvalid: {106, "Give its MachineSet a shorter name. A Machine's name may have at most 15 " +
-		"characters: lower-case letters, digits and hyphens, not digits only. The last six are added to the name of " +
-		"the set."},
+		"SSH host keys. If the host is being removed, correct DNS, DHCP or forwarded ports, so that its address " +
+		"leads to the host again. The machine that answered was not cleaned."},
+	ReasonMachineNameTaken: {105, "Delete the WindowsInstance with this name. If an entry of windows-instances " +
+		"created it, remove the entry."},
+	ReasonMachineNameInvalid: {106, "Give its MachineSet a name of at most nine characters. A Machine's name is that " +
+		"name and six more characters. It may have at most 15: lower-case letters, digits and hyphens, not digits " +
+		"only."},
 	ReasonMachineAddressUnusable: {107, "Give the Machine an IPv4 address in the cluster's network, or add an A " +
 		"record of its name to the DNS server that the operator's pod uses."},
 	ReasonMachineAnnotationInvalid: {108, "Correct the named annotation."},
-	ReasonConfigMapMissing: {109, "To keep its hosts, create the ConfigMap again. To remove all of them, leave it " +
-		"absent. To remove them at once, create it without entries."},
+	ReasonConfigMapMissing: {109, "To keep its hosts, create the ConfigMap again. To remove all its hosts, leave the " +
+		"ConfigMap absent. To remove them at once, create the ConfigMap without entries."},
 	ReasonInstanceRefused: {110, "Change the quota or policy that the message names, or apply the operator's " +
 		"manifests again to restore its rights. The operator tries again every 30 seconds."},
 	ReasonEntrySettingUnknown: {111, "Use username=<name>, port=<number> and hostKey=<type> <base64> only, each " +
@@ -457,26 +456,26 @@ var explanations = map[Reason]explanation{ //nolint:gochecknoglobals // a table 
 	ReasonEntryNotUTF8: {112, "Create the entry again from a file in UTF-8. Windows PowerShell writes UTF-16 with >: " +
 		"use Set-Content -Encoding utf8 there."},
 	ReasonEntryUserInvalid: {113, "Write username=<name>, and each further setting on a separate line."},
-	ReasonEntryPortInvalid: {114, "Write port=<number> with the port of the host's SSH server, or leave it out for " +
-		"22."},
+	ReasonEntryPortInvalid: {114, "Write port=<number> with the port of the host's SSH server. If the port is 22, " +
+		"you can omit it."},
 	ReasonEntryHostKeyInvalid: {115, "Write hostKey=<type> <base64>, as a line of ssh-keyscan shows it."},
 	ReasonUnreachable: {201, "Check that the host is up, that sshd runs, and that TCP port 22 is open from the " +
 		"control plane."},
 	ReasonKeyRefused: {202, "Add the public key to C:\\ProgramData\\ssh\\administrators_authorized_keys on the host, " +
 		"owned by Administrators and SYSTEM only, and check the user name."},
-	ReasonHostKeyMismatch: {203, "If the host was reinstalled, set the new key: in hostKey of its entry in " +
-		"windows-instances if the entry has hostKey, otherwise in spec.hostKey of the WindowsInstance. Or remove the " +
-		"entry, and add it again when the WindowsInstance is gone. If the host was not reinstalled, find out which " +
-		"other machine answers."},
+	ReasonHostKeyMismatch: {203, "If the host was reinstalled, set the new key. If its entry in windows-instances " +
+		"has hostKey, set hostKey there, otherwise set spec.hostKey of the WindowsInstance. Or remove the entry, and " +
+		"add it again when the WindowsInstance is gone. If the host was not reinstalled, find out which machine " +
+		"answers."},
 	ReasonConnectionLost: {204, "Nothing to do: the operator tries again, and continues a transfer where it broke. " +
-		"If it repeats, check what ends connections between the control plane and the host: a firewall, a proxy, a " +
+		"If this repeats, check what ends connections between the control plane and the host: a firewall, a proxy, a " +
 		"VPN, or packets that are too large for a link (MTU). If the host is too slow, find out what slows its " +
 		"network or disk: 64 KiB per second are enough."},
 	ReasonNotSSH: {205, "Check the address and port, and whether sshd on the host is overloaded."},
 	ReasonNoSFTP: {206, "Put the line \"Subsystem sftp sftp-server.exe\" into C:\\ProgramData\\ssh\\sshd_config and " +
 		"restart sshd."},
-	ReasonHostKeyUnproven: {207, "Find out what answers at this address, because a host with OpenSSH proves its " +
-		"keys. Then delete the Machine, or set spec.hostKey of the WindowsInstance."},
+	ReasonHostKeyUnproven: {207, "A host with OpenSSH proves its keys, so find out what answers at this address. " +
+		"Then delete the Machine, or set spec.hostKey of the WindowsInstance."},
 	ReasonKeyNotAuthorized: {208, "Add the public key to C:\\ProgramData\\ssh\\administrators_authorized_keys on the " +
 		"host. Until then the node keeps working, and only tasks that need SSH wait. The operator replaces a Machine " +
 		"automatically when the rollout budget and its MachineSet allow it."},
@@ -485,8 +484,9 @@ var explanations = map[Reason]explanation{ //nolint:gochecknoglobals // a table 
 	ReasonNoSession: {210, "Set MaxSessions in C:\\ProgramData\\ssh\\sshd_config to 2 or more (OpenSSH's default is " +
 		"10), and restart sshd."},
 	ReasonHostAwaited: {211, "Run the command on the host, in Windows PowerShell as an administrator. \"kubectl " +
-		"windows add --by-itself\" with the name of the WindowsInstance prints it. If the host of a Machine has " +
-		"booted, read C:\\Windows\\Logs\\windows-user-data.log there. Delete a Machine that is older than two hours."},
+		"windows add --by-itself\" with the name of the WindowsInstance prints it. If the host belongs to a Machine " +
+		"and has booted, read C:\\Windows\\Logs\\windows-user-data.log on it. If the Machine is older than two " +
+		"hours, delete it."},
 	ReasonJoinTokenExpired: {212, "Run \"kubectl windows add --by-itself\" with the name of the WindowsInstance " +
 		"again: it prints a command with a new token."},
 	ReasonHostSilent: {213, "Check that the host is up and reaches the API server, and that its service " +
@@ -501,14 +501,14 @@ var explanations = map[Reason]explanation{ //nolint:gochecknoglobals // a table 
 		"hyphen at either end. Windows ignores a new name that differs only in case, so choose a different one. Or " +
 		"set spec.hostname of its WindowsInstance: the operator renames the host, unless it is a member of a domain. " +
 		"On vSphere, the primary DNS suffix must also be in lower case."},
-	ReasonPortInUse: {305, "Stop the named program, or move it to another port."},
-	ReasonConflictingSoftware: {306, "If another operator manages the host, remove the host there first. Otherwise " +
-		"uninstall the software, or remove what the message names. The operator does not replace software that it " +
-		"did not install."},
+	ReasonPortInUse: {305, "Stop the named program, or configure another port in it."},
+	ReasonConflictingSoftware: {306, "If another operator manages the host, remove the host from that operator " +
+		"first. Otherwise uninstall the software, or remove the files that the message names. The operator does not " +
+		"replace software that it did not install."},
 	ReasonNotAdministrator: {307, "Use a member of the local Administrators group, or add the user to the group."},
 	ReasonNoDefaultRoute:   {308, "Configure a default gateway."},
-	ReasonMetadataUnavailable: {309, "Check that the machine can reach 169.254.169.254 and that the metadata service " +
-		"is not disabled for it."},
+	ReasonMetadataUnavailable: {309, "Check that the machine can reach 169.254.169.254, and that its metadata " +
+		"service is not disabled."},
 	ReasonNodeIPMissing: {310, "Correct spec.nodeIP of the WindowsInstance, or give the host this address."},
 	ReasonVXLANPortUnsupported: {311, "Use Windows Server 2022 or 2025 for this host. The port is " +
 		"hybridOverlayVXLANPort in the Network object of the network operator."},
@@ -516,14 +516,13 @@ var explanations = map[Reason]explanation{ //nolint:gochecknoglobals // a table 
 		"HKLM\\SYSTEM\\CurrentControlSet\\Services\\hns\\State /v DeviceLessNicDisabled /t REG_DWORD /d 1 /f. Then " +
 		"reboot the host. Or let the host get its address by DHCP."},
 	ReasonSeveralGateways: {313, "Set spec.nodeIP of the WindowsInstance to the address for the Node, or remove the " +
-		"default gateway from the other cards."},
+		"default gateway from all other network cards."},
 	ReasonAPIServerUnreachable: {314, "Depending on the message, make the host resolve the API server's name, open " +
-		"the API server's TCP port for the host, or exclude its address from TLS inspection. If hosts need another " +
-		"address, set spec.apiServer of the WindowsMachineConfig. On OpenShift, the address is " +
+		"the API server's TCP port for the host, or exclude the API server's address from TLS inspection. If hosts " +
+		"need another address, set spec.apiServer of the WindowsMachineConfig. On OpenShift, the address is " +
 		"status.apiServerInternalURI of the Infrastructure cluster: make hosts resolve that name."},
-	ReasonHostInClusterNetwork: {315, "Give the host an address outside of these networks, or set spec.nodeIP of the " +
-		"WindowsInstance to such an address of the host. You can't change the networks of a cluster: if the site " +
-		"uses the same networks, hosts need addresses outside of them."},
+	ReasonHostInClusterNetwork: {315, "Give the host an address outside of these networks. If the host already has " +
+		"such an address, set spec.nodeIP of the WindowsInstance to it. You can't change the networks of a cluster."},
 	ReasonAddressHidden: {316, "On the host, or in the template of its Machine, add the line exclude-nics= to the " +
 		"section [guestinfo] of C:\\ProgramData\\VMware\\VMware Tools\\tools.conf. If the file or the section is " +
 		"missing, create it."},
@@ -531,95 +530,95 @@ var explanations = map[Reason]explanation{ //nolint:gochecknoglobals // a table 
 	ReasonRebooting:      {402, "Nothing to do."},
 	ReasonRebootTimedOut: {403, "Look at the host's console. The operator continues when the host is up again."},
 	ReasonFeatureMissing: {404, "Run Install-WindowsFeature Containers on the host and read its error."},
-	ReasonDaemonCallFailed: {405, "Read the message. If it names a virus scanner or a policy that blocks the " +
-		"program, allow the program there."},
-	ReasonRebootIneffective: {406, "If the host is joining: the message names a host name or a Windows feature. " +
-		"Find out what reverts it at each boot, such as cloud-init or guest customization that sets the old name " +
-		"again. The operator reboots the host once an hour until the change persists. If the host is a node: find " +
-		"out what sets the annotation reboot-required or reboot-pending of the Node, and stop it. This reason " +
-		"disappears with the annotations. For one more reboot, remove the annotation reboot from the Node, and set " +
-		"it again an hour after the last reboot. The pause keeps a host from requesting reboots without end."},
-	ReasonHostBusy: {407, "Nothing to do: the operator tries again. If it lasts, look for a process wicd-….exe on " +
-		"the host, find out what it waits for, and end it."},
+	ReasonDaemonCallFailed: {405, "Read the message. If a virus scanner or a policy blocks the program, allow the " +
+		"program in it."},
+	ReasonRebootIneffective: {406, "If the host is joining, the message names the host name or the Windows feature " +
+		"that a reboot did not keep. Find out what reverts it at each boot, such as cloud-init or guest " +
+		"customization. The operator reboots the host once an hour until the change persists. If the host is a node, " +
+		"find out what sets the annotation reboot-required or reboot-pending of the Node, and stop it. When these " +
+		"annotations are gone, this reason disappears. For one more reboot, remove the annotation reboot from the " +
+		"Node, and set it again an hour after the last reboot."},
+	ReasonHostBusy: {407, "Nothing to do: the operator tries again. If this lasts, look for a process wicd-….exe on " +
+		"the host, find out what the process waits for, and end it."},
 	ReasonRebootFailed: {408, "Read the error in the message, which may come from a policy. The operator tries " +
 		"again. If you reboot the host by hand while its node is drained, the operator continues at once."},
-	ReasonPayloadCorrupt: {501, "Nothing to do: the operator sends damaged data again. If it repeats, check the " +
+	ReasonPayloadCorrupt: {501, "Nothing to do: the operator sends damaged data again. If this repeats, check the " +
 		"host's disk and the network."},
 	ReasonPayloadIncomplete: {502, "Nothing to do: the transfer continues with the missing parts. If the message " +
 		"names a virus scanner or a file that is in use, exclude C:\\k\\store from virus scanners."},
 	ReasonServiceFailed: {601, "Read the log of the service in C:\\var\\log on the host. If the service is " +
 		"marked for deletion, close the Services console."},
 	ReasonFileFailed: {602, "Check which program has the file open, and the free space on drive C:."},
-	ReasonManifestInvalid: {603, "Nothing to do: the operator publishes it again. If it repeats, file a bug with the " +
-		"detail."},
-	ReasonManifestMissing:    {604, "Nothing to do: the operator publishes it."},
+	ReasonManifestInvalid: {603, "Nothing to do: the operator publishes the manifest again. If this repeats, file a " +
+		"bug that quotes the message."},
+	ReasonManifestMissing:    {604, "Nothing to do: the operator publishes the manifest."},
 	ReasonCertificatePending: {605, "Check that kube-controller-manager signs requests (kubectl get csr)."},
-	ReasonCertificateDenied:  {606, "See the request's conditions and events for why (kubectl describe csr)."},
+	ReasonCertificateDenied:  {606, "Run kubectl describe csr: the conditions and events of the request say why."},
 	ReasonNetworkPending: {607, "If the host network service does not answer, restart hns on the host. On OpenShift, " +
 		"check the annotation k8s.ovn.org/hybrid-overlay-node-subnet of the Node and the log of hybrid-overlay-node. " +
 		"With flannel, check spec.podCIDR of the Node and the log of flanneld."},
 	ReasonEnvironmentFailed: {608, "Check the group policies of the host."},
-	ReasonForeignInterference: {609, "Find the tool or group policy that makes the change, and exclude what the " +
-		"message names from it."},
+	ReasonForeignInterference: {609, "Find the tool or group policy that makes the change. Add an exception there " +
+		"for the objects in the message."},
 	ReasonTrustFailed: {610, "Check the group policies of the host, and whether a virus scanner protects the store."},
 	ReasonRouteFailed: {612, "Check the default route of the host."},
-	ReasonTokenPending: {613, "Nothing to do; if it lasts, read the cause in the message. If the API server refuses " +
-		"the token, apply the operator's manifests again."},
-	ReasonNetworkNotRemoved: {614, "Nothing to do: the daemon tries again. If it lasts, reboot the host: flannel's " +
+	ReasonTokenPending: {613, "Nothing to do. If this lasts, read the cause in the message. If the API server " +
+		"refuses the token, apply the operator's manifests again."},
+	ReasonNetworkNotRemoved: {614, "Nothing to do: the daemon tries again. If this lasts, reboot the host: flannel's " +
 		"networks end with the boot."},
 	ReasonTokenExpiring: {615, "Read the cause in the message. If the API server refuses the token, apply the " +
 		"operator's manifests again; if the token can't be written, free space on drive C: or exclude the daemon's " +
 		"files from scans."},
 	ReasonStateLost: {616, "Nothing to do: the operator joins the host again."},
-	ReasonNodePending: {701, "Nothing to do; if it lasts, read C:\\var\\log\\kubelet\\kubelet.log on the host. If " +
+	ReasonNodePending: {701, "Nothing to do. If this lasts, read C:\\var\\log\\kubelet\\kubelet.log on the host. If " +
 		"the message names spec.podCIDR, run kube-controller-manager with --allocate-node-cidrs."},
 	ReasonNodeNotReady: {702, "See the Node's Ready condition (kubectl describe node)."},
 	ReasonNodeForeign: {703, "Rename the host, or delete the Node if nothing uses it. If the Node belongs to this " +
 		"host, set spec.nodeIP of the WindowsInstance to the Node's address."},
-	ReasonRevisionPending: {704, "Nothing to do; if it lasts, see the apply-status annotation of the Node and " +
+	ReasonRevisionPending: {704, "Nothing to do. If this lasts, see the apply-status annotation of the Node and " +
 		"C:\\var\\log\\wicd on the host."},
 	ReasonNodeReady: {705, "Nothing to do."},
 	ReasonUpdateFailed: {706, "Read the message, the annotation apply-status of the Node, and C:\\var\\log on the " +
-		"host. See also RolloutHalted."},
+		"host. If the rollout is halted, see W707."},
 	ReasonRolloutHalted: {707, "See status.rollout.failures of the WindowsMachineConfig. Publish another revision: " +
 		"update the operator or revert the setting. Or continue with this revision: kubectl annotate winconf cluster " +
 		"windowsmachineconfig.openshift.io/resume-rollout=<revision>."},
-	ReasonStaging: {708, "Nothing to do; if it lasts, see the stage-status annotation of the Node."},
+	ReasonStaging: {708, "Nothing to do. If this lasts, see the stage-status annotation of the Node."},
 	ReasonMaintenanceWindowClosed: {709, "Wait until the time that the message names. To start earlier, add a window " +
 		"to spec.rollout.maintenanceWindows of the WindowsMachineConfig."},
-	ReasonSkewUnsupported: {710, "Nothing to do: the operator joins its host again over SSH. If the host can't be " +
-		"reached, install the operator version in between."},
+	ReasonSkewUnsupported: {710, "Nothing to do: the operator joins the host again. If it can't reach the host, " +
+		"install a release of the operator that is between the two releases."},
 	ReasonSettling: {711, "Nothing to do."},
 	ReasonUncordoned: {712, "Nothing to do: the operator tries again later. To keep the operator away from the node, " +
 		"set spec.paused of its WindowsInstance."},
-	ReasonDaemonUnresponsive: {713, "Nothing to do: the operator joins the host again over SSH when the rollout " +
-		"budget allows, which starts the daemon with a new certificate. If it happens again, look for what stops or " +
-		"disables the service windows-instance-config-daemon, such as a virus scanner, and read C:\\var\\log\\wicd " +
-		"on the host."},
+	ReasonDaemonUnresponsive: {713, "Nothing to do: when the rollout budget allows, the operator joins the host " +
+		"again, and the daemon starts with a new certificate. If this repeats, find out what stops or disables the " +
+		"service windows-instance-config-daemon, such as a virus scanner, and read C:\\var\\log\\wicd on the host."},
 	ReasonRollbackTimedOut: {714, "Find the cause in the message, in the Node's annotation apply-status, or in " +
-		"C:\\var\\log on the host, and correct it. The daemon keeps trying. Or publish another revision, and the " +
-		"node is upgraded to that revision. Or delete the Node: the operator then joins its host again over SSH, at " +
-		"its previous revision."},
-	ReasonNodeOrphaned: {715, "If the removal of the host was forced, or its Machine is gone, nothing to do: the " +
-		"daemon cleans the host if it still runs, and the operator deletes the Node when it has been NotReady for " +
-		"five minutes. If the Node stays for longer although its Machine is gone, delete it. In other cases, list " +
-		"the host again, in windows-instances or as a WindowsInstance: it joins and is uncordoned. To remove the " +
-		"host, remove that entry or WindowsInstance again, and the operator cleans the host."},
+		"C:\\var\\log on the host, and correct it. The daemon tries again until it succeeds. Or publish another " +
+		"revision, and the node is upgraded to that revision. Or delete the Node: the operator then joins the host " +
+		"again at its previous revision."},
+	ReasonNodeOrphaned: {715, "If the removal of the host was forced, or its Machine is gone, nothing to do: if the " +
+		"daemon still runs, it cleans the host, and when the Node has been NotReady for five minutes, the operator " +
+		"deletes the Node. If the Machine is gone and the Node stays for longer, delete the Node. In other cases, " +
+		"list the host again, in windows-instances or as a WindowsInstance: it joins and is uncordoned. To remove a " +
+		"host that you listed again, remove its entry or WindowsInstance: the operator cleans the host."},
 	ReasonSlotsUnwritable: {716, "If the message names a policy or a missing right, allow the operator to write the " +
-		"ConfigMap. Otherwise delete it in the operator's namespace: kubectl delete configmap windows-rollout-places " +
-		"-n <namespace>. The operator creates it again from the WindowsInstances."},
+		"ConfigMap. Otherwise delete the ConfigMap: kubectl delete configmap windows-rollout-places -n <namespace>. " +
+		"The operator creates it again from the WindowsInstances."},
 	ReasonLabelsRefused: {717, "Correct spec.labels and spec.taints of the WindowsInstance, as the message says. The " +
 		"operator sets all valid labels and taints, except another operating system or a role of the control plane. " +
-		"If they are correct, allow the operator to write them: the message names the policy, the webhook or the " +
-		"missing right."},
-	ReasonDraining:     {801, "Nothing to do."},
-	ReasonDrainBlocked: {802, "See which PodDisruptionBudget blocks, or delete the pods that the message names."},
-	ReasonCleanupFailed: {803, "Remove what the message names, or end the program that has it open, if necessary by " +
-		"a reboot. The operator tries again. C:\\var\\log\\wicd\\cleanup.log on the host lists everything that was " +
-		"removed, left or kept. If the host no longer exists, or need not be cleaned, set spec.removalPolicy of the " +
-		"WindowsInstance to Force."},
+		"If all labels and taints are correct, allow the operator to write them: the message names the policy, the " +
+		"webhook or the missing right."},
+	ReasonDraining: {801, "Nothing to do."},
+	ReasonDrainBlocked: {802, "Find the PodDisruptionBudget that blocks the eviction, or delete the pods that the " +
+		"message names."},
+	ReasonCleanupFailed: {803, "Remove the objects that the message names. If a program has them open, end the " +
+		"program or reboot the host. The operator tries again. C:\\var\\log\\wicd\\cleanup.log on the host lists " +
+		"everything that was removed, left or kept. If the host no longer exists, or need not be cleaned, set " +
+		"spec.removalPolicy of the WindowsInstance to Force."},
 	ReasonMachineLeaving: {804, "Nothing to do: the Machine's controller drains the Node and deletes the host. If " +
-		"the Machine has no nodeRef, the operator drains the Node. If it lasts, see the Machine."},
+		"the Machine has no nodeRef, the operator drains the Node. If this lasts, read the conditions of the Machine."},
 	ReasonRemovalPending: {805, "Nothing to do while other nodes are unavailable: the removal begins when they are " +
 		"back. If spec.rollout.maxUnavailable is 0, set another value. To remove the host at once, set " +
 		"spec.removalPolicy of the WindowsInstance to Force: the removal then does not wait for pods, and continues " +
@@ -634,18 +633,18 @@ var explanations = map[Reason]explanation{ //nolint:gochecknoglobals // a table 
 	ReasonBudgetExhausted: {821, "Wait a few minutes. If the reason stays, repair or uncordon the named nodes, lower " +
 		"the replicas of MachineSets that can't make all their Machines, or raise spec.rollout.maxUnavailable of the " +
 		"WindowsMachineConfig."},
-	ReasonOwnerDegraded: {822, "Wait a few minutes. If the reason stays, look at the other Machines of the set, or " +
-		"lower the annotation windowsmachineconfig.openshift.io/min-available of the MachineSet."},
+	ReasonOwnerDegraded: {822, "Wait a few minutes. If the reason stays, look at the other Machines of the " +
+		"MachineSet, or lower the annotation windowsmachineconfig.openshift.io/min-available of the MachineSet."},
 	ReasonMachineUnowned: {823, "Delete the Machine by hand, or authorise the public key on its host."},
 	ReasonMachineIgnored: {824, "Remove the label, or delete the Machine by hand."},
 	ReasonMachineManagedElsewhere: {825, "Delete the Machine of that API by hand, or authorise the public key on its " +
 		"host."},
-	ReasonReplacementIneffective: {826, "Nothing to do while the new Machines start. If it lasts, check that the " +
+	ReasonReplacementIneffective: {826, "Nothing to do while the new Machines start. If this lasts, check that the " +
 		"MachineSet's userDataSecret names windows-user-data, and that the template runs the user data. On platforms " +
 		"without user data, add the public key to the template itself. The operator replaces Machines again when the " +
-		"private key changes, when a Machine of the set accepts the key, or when you delete the ConfigMap " +
+		"private key changes, when a Machine of the MachineSet accepts the key, or when you delete the ConfigMap " +
 		"windows-machine-replacements."},
-	ReasonUserDataStale: {827, "Nothing to do; if it lasts, look at the secret windows-user-data in " +
+	ReasonUserDataStale: {827, "Nothing to do. If this lasts, look at the secret windows-user-data in " +
 		"openshift-machine-api. The operator does not replace Machines of a MachineSet that has your own user data: " +
 		"add the key to that user data, then delete the Machines."},
 	ReasonInternal: {899, "Read the message. If it does not help, file a bug that quotes it."},
@@ -661,45 +660,47 @@ var explanations = map[Reason]explanation{ //nolint:gochecknoglobals // a table 
 	ReasonVersionUnsupported: {906, "Build the image with a kubelet that fits, as the message says: make image " +
 		"MINORS=1.37,1.36 or MINORS=all. If no pinned kubelet fits, install another version of the operator."},
 	ReasonAPICallFailed: {907, "Nothing to do: the operator tries again, and work on hosts continues where it " +
-		"stopped. If it lasts, look at the API server, or at the policy or webhook that refuses the request, as the " +
-		"message says."},
+		"stopped. If this lasts, check the API server. If the message names a policy or webhook, allow the request " +
+		"there."},
 	ReasonMirrorRejected: {908, "Correct the named source or mirror in the ImageDigestMirrorSet, ImageTagMirrorSet, " +
-		"ImageContentSourcePolicy, Image or WindowsMachineConfig that the message names. The other rules still apply."},
+		"ImageContentSourcePolicy, Image or WindowsMachineConfig that the message names. All other rules still apply."},
 	ReasonPullSecretInvalid: {909, "Correct .dockerconfigjson of the secret: pull-secret in openshift-config on " +
 		"OpenShift, and the secret in spec.pullSecret of the WindowsMachineConfig on other clusters. If the secret " +
 		"does not exist, create it. Nodes keep the last valid pull secret, and use its valid entries. An entry is " +
 		"valid if it names a registry and holds credentials; credential helpers don't exist on nodes."},
-	ReasonCertificateRejected: {910, "Remove or replace the named certificate. The others in its bundle are trusted."},
+	ReasonCertificateRejected: {910, "Remove or replace the named certificate. Nodes trust all other certificates in " +
+		"its bundle."},
 	ReasonTrustSourceMissing: {911, "Add the certificates to the named ConfigMap, or remove the ConfigMap from the " +
-		"setting. Nodes keep the certificates that they trust because of it."},
-	ReasonProxyInvalid: {912, "Correct the named field of the Proxy cluster, or of spec.proxy of the " +
-		"WindowsMachineConfig without OpenShift: http://host:port or https://host:port. Nodes keep the last valid " +
-		"proxy."},
+		"setting. Until then, nodes keep the certificates that they got by this setting."},
+	ReasonProxyInvalid: {912, "On OpenShift, correct the named field of the Proxy cluster. On other clusters, " +
+		"correct it in spec.proxy of the WindowsMachineConfig. A proxy is http://host:port or https://host:port. " +
+		"Nodes keep the last valid proxy."},
 	ReasonKubeletConfigRefused: {913, "Correct or remove the named field. Nodes keep the last accepted " +
 		"configuration. If their kubelet refuses that configuration as well, they get the operator's defaults."},
-	ReasonSettingInvalid: {915, "Correct the named field. Until then, nodes use its default."},
-	ReasonDesiredStateTooLarge: {916, "Reduce the number of CA certificates or mirror rules. Nodes keep what was " +
-		"published last."},
+	ReasonSettingInvalid: {915, "Correct the named field. Until then, nodes use the default value of the field."},
+	ReasonDesiredStateTooLarge: {916, "Reduce the number of CA certificates or mirror rules. Nodes keep the last " +
+		"published revision."},
 	ReasonUserDataForeign: {917, "Delete the secret, or remove its ownerReferences and its label " +
 		"app.kubernetes.io/managed-by. To use your user data, put it into a Secret with another name, and name that " +
 		"Secret in the MachineSet."},
-	ReasonUserDataForbidden: {918, "Apply the operator's manifests again; for openshift-machine-api and " +
-		"openshift-cluster-api those are config/machine-api and config/cluster-api: see docs/machines.md."},
+	ReasonUserDataForbidden: {918, "Apply the operator's manifests again: config/machine-api for " +
+		"openshift-machine-api, and config/cluster-api for openshift-cluster-api. See docs/machines.md."},
 	ReasonHostKeySecretInvalid: {919, "Delete the secret: the operator creates a new one. Until then, the operator " +
 		"trusts new machines at first contact."},
 	ReasonRolloutSettingInvalid: {920, "Correct the named field. Until then, the operator disrupts no node that is " +
 		"in service."},
-	ReasonVXLANPortDefault: {921, "Choose another port, such as 9898, as hybridOverlayVXLANPort when the cluster is " +
-		"installed; it can't be changed later. If pods on Windows nodes reach pods on other nodes, nothing to do."},
-	ReasonSettingNotHere: {922, "Remove the named field, and change the named object instead. Nodes follow the " +
-		"object."},
+	ReasonVXLANPortDefault: {921, "If pods on Windows nodes reach pods on other nodes, nothing to do. Otherwise " +
+		"install the cluster with another port, such as 9898, as hybridOverlayVXLANPort: the port can't be changed " +
+		"later."},
+	ReasonSettingNotHere: {922, "Remove the named field, and change the named object instead. Nodes use the object's " +
+		"value."},
 	ReasonBootstrapNotGranted: {923, "Apply the operator's manifests again: they create the ServiceAccount " +
 		"node-bootstrapper in the operator's namespace, and bind it to the ClusterRole system:node-bootstrapper."},
 	ReasonServicesNotGranted: {928, "Allow the group system:nodes to list and watch EndpointSlices: apply " +
 		"config/kubernetes/flannel, or on OpenShift restore the binding system:node-proxiers."},
 	ReasonFlannelUnsupported: {929, "Correct net-conf.json in the ConfigMap kube-flannel/kube-flannel-cfg as the " +
 		"message says, and restart flannel's pods on all nodes: docs/kubernetes.md has a configuration that works. " +
-		"Joined nodes keep what was published last."},
+		"Joined nodes keep the last published revision."},
 	ReasonLinuxPodPlaced: {930, "Add the node selector kubernetes.io/os: linux to the pod's workload, which is " +
 		"usually a DaemonSet that tolerates all taints."},
 	ReasonImageNotForNode: {931, "Use an image of that build, or run the pod on nodes of the image's build: set the " +
@@ -709,19 +710,19 @@ var explanations = map[Reason]explanation{ //nolint:gochecknoglobals // a table 
 	ReasonPodsNotRead: {933, "Read the error in the operator's log. If the error does not help, run kubectl get " +
 		"pods -A --field-selector spec.nodeName=<node>, and look for thousands of pods, or for pods of about a " +
 		"megabyte. Limit their namespace with a quota."},
-	ReasonAnotherOperator: {934, "Remove this operator or the other one. To keep the other operator, delete the " +
-		"namespace of this operator, and install the other again as it was: both have the same ClusterRoles and " +
-		"policies, which this installation may have overwritten. To move to this namespace, remove the hosts first, " +
-		"then the other operator. If that operator and its hosts no longer exist: kubectl patch winconf cluster " +
-		"--subresource=status --type=json -p '[{\"op\":\"remove\",\"path\":\"/status/operator\"}]'."},
+	ReasonAnotherOperator: {934, "Remove this operator or the operator that the message names. To keep the named " +
+		"operator, delete the namespace of this operator. Then install the named operator again, because this " +
+		"operator may have overwritten its ClusterRoles and policies. To move to this namespace, first remove the " +
+		"hosts, then the named operator. If the named operator and its hosts no longer exist: kubectl patch winconf " +
+		"cluster --subresource=status --type=json -p '[{\"op\":\"remove\",\"path\":\"/status/operator\"}]'."},
 	ReasonAPIServerInternal: {935, "Set spec.apiServer of the WindowsMachineConfig to a URL at which machines " +
 		"outside the cluster reach the API server, for example at the control plane's load balancer."},
-	ReasonNetworksOverlap: {936, "Give pods and Services separate networks. If pods don't have these addresses, " +
-		"correct podSubnet in the ConfigMap kube-system/kubeadm-config; otherwise the cluster must be created again " +
-		"with other networks."},
+	ReasonNetworksOverlap: {936, "Give pods and Services separate networks. If the named network of pods is wrong, " +
+		"correct podSubnet in the ConfigMap kube-system/kubeadm-config. Otherwise create the cluster again with " +
+		"other networks."},
 	ReasonRevisionNotPublished: {938, "Wait a few minutes. If the reason stays, grant the right, change the policy " +
-		"or quota, or remove the object or finalizer that the message names. Until then, nodes keep the content that " +
-		"was published last, and don't get later changes."},
+		"or quota, or remove the object or finalizer that the message names. Until then, nodes keep the last " +
+		"published revision."},
 	ReasonSettingsMissing: {939, "Create the object again, or change it after the operator has restored it. To " +
-		"return to a default, remove the field."},
+		"return to a default value, remove the field from the object."},
 }

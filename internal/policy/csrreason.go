@@ -52,7 +52,7 @@ const (
 	CSRNotRecognised CSRReason = "CSRNotRecognised"
 	// CSRKeyOfAnother occurs when a token that was already used for one key is used for another key.
 	CSRKeyOfAnother CSRReason = "CSRKeyOfAnother"
-	// CSRNodeForeign occurs when the Node belongs to another instance, or to none and runs another operating system.
+	// CSRNodeForeign occurs when the Node belongs to another instance, or has no instance and another operating system.
 	CSRNodeForeign CSRReason = "CSRNodeForeign"
 	// CSRSignerWrong occurs when the request is for a signer that doesn't sign such certificates.
 	CSRSignerWrong CSRReason = "CSRSignerWrong"
@@ -60,16 +60,15 @@ const (
 	CSRSubjectWrong CSRReason = "CSRSubjectWrong"
 	// CSRRequesterWrong occurs when the requester has neither the requested identity nor the right to request it.
 	CSRRequesterWrong CSRReason = "CSRRequesterWrong"
-	// CSRUsagesWrong occurs when the usages differ from the required ones.
+	// CSRUsagesWrong occurs when the usages differ from the required usages.
 	CSRUsagesWrong CSRReason = "CSRUsagesWrong"
 	// CSRNamesForbidden occurs when a request contains alternative names for a certificate that must not have any, or a
 	// kind of alternative name that no node has.
 	CSRNamesForbidden CSRReason = "CSRNamesForbidden"
 	// CSRNamesMissing occurs when a serving certificate is requested without any name.
 	CSRNamesMissing CSRReason = "CSRNamesMissing"
-	// CSRNameNotOfNode occurs when a requested name or address isn't the node's, or another owner has it as well. In
-	// the second case, the message contains the owner. If only kubelet reports a public address or a name in a domain,
-	// a user must add it to spec.addresses.
+	// CSRNameNotOfNode occurs when a requested name or address doesn't belong to the node, or also belongs to an owner
+	// that the message names. If only kubelet reports a public address or a name in a domain, add it to spec.addresses.
 	CSRNameNotOfNode CSRReason = "CSRNameNotOfNode"
 	// CSRExtensionForbidden occurs when the request contains an extension that no node's certificate needs.
 	CSRExtensionForbidden CSRReason = "CSRExtensionForbidden"

@@ -87,17 +87,17 @@ type UpgradeAction string
 // Actions of an upgrade. After an action that only learns a fact, NextUpgrade is called again with this fact.
 const (
 	ActionWait           UpgradeAction = ""
-	ActionRequestStaging UpgradeAction = "have the daemon fetch the payload"
+	ActionRequestStaging UpgradeAction = "request from the daemon that it fetches the payload"
 	ActionTakeSlot       UpgradeAction = "request a slot in the rollout budget"
 	ActionJoin           UpgradeAction = "join the host again over SSH"
 	ActionDrain          UpgradeAction = "cordon the node, and evict its pods"
-	ActionSwitch         UpgradeAction = "have the daemon apply the revision, or reboot the host"
-	ActionFail           UpgradeAction = "fail: see below"
+	ActionSwitch         UpgradeAction = "request the revision, or the reboot, from the daemon"
+	ActionFail           UpgradeAction = "fail: see the step Failed"
 	ActionReturn         UpgradeAction = "return the node to service, and try again later"
 	ActionRollBack       UpgradeAction = "record the failure of the revision"
 	ActionRollBackOnly   UpgradeAction = "roll back, without recording a failure of the revision"
-	ActionRestore        UpgradeAction = "have the daemon apply the previous revision"
-	ActionFinish         UpgradeAction = "return the node to service; or reboot it, if a reboot was requested during " +
+	ActionRestore        UpgradeAction = "request the previous revision from the daemon"
+	ActionFinish         UpgradeAction = "return the node to service; or reboot it if a reboot was requested during " +
 		"the upgrade"
 )
 
@@ -130,10 +130,10 @@ func upgradeBegins() []UpgradeRow {
 	return []UpgradeRow{
 		{staging, "the host must be joined again, or has the payload", waiting, ActionWait, "",
 			func(f UpgradeFacts, _ time.Time) bool { return f.OverSSH || f.IsStaged }},
-		{staging, "the daemon can't fetch payload, or its release is too far from the " +
-			"operator's", waiting, ActionWait, "",
+		{staging, "the daemon can't fetch payload, or its release is too far from the operator's " +
+			"release", waiting, ActionWait, "",
 			func(f UpgradeFacts, _ time.Time) bool { return !f.CanStage }},
-		{staging, "the daemon has no request yet", staging, ActionRequestStaging, contract.ReasonStaging,
+		{staging, "the payload was not requested yet", staging, ActionRequestStaging, contract.ReasonStaging,
 			func(f UpgradeFacts, _ time.Time) bool { return !f.IsStageRequested }},
 		{staging, "the node has its slot, and verifyTimeout is over", StepFailed, ActionFail,
 			contract.ReasonUpdateFailed,
@@ -155,15 +155,15 @@ func upgradeBegins() []UpgradeRow {
 			func(f UpgradeFacts, _ time.Time) bool { return f.Drains }},
 		{waiting, "otherwise", switching, ActionWait, "", always},
 
-		{draining, "a user uncordoned the node, and the daemon already has the request for the new " +
+		{draining, "a user uncordoned the node, and the operator already requested the new " +
 			"revision", switching, ActionWait, "",
 			func(f UpgradeFacts, _ time.Time) bool { return f.Uncordoned && f.HasLeft }},
 		{draining, "a user uncordoned the node", StepFailed, ActionFail, contract.ReasonUncordoned,
 			func(f UpgradeFacts, _ time.Time) bool { return f.Uncordoned }},
 		{draining, "the operator has not checked yet how many pods are left", draining, ActionDrain, "",
 			func(f UpgradeFacts, _ time.Time) bool { return f.Drain == DrainUnknown }},
-		{draining, "no pods are left, or the node is out of service, or pods are blocked and the daemon already has " +
-			"the request for the new revision", switching, ActionWait, "", func(f UpgradeFacts, _ time.Time) bool {
+		{draining, "no pods are left; or the node is out of service; or drainTimeout is over, and the operator already " +
+			"requested the revision", switching, ActionWait, "", func(f UpgradeFacts, _ time.Time) bool {
 			pods := f.Drain == DrainBlocked || f.Drain == DrainRunning
 			return f.Drain == Drained || f.IsOut && pods || f.HasLeft && f.Drain == DrainBlocked
 		}},
@@ -179,48 +179,48 @@ func upgradeEnds() []UpgradeRow {
 		v1alpha1.StepSwitching, v1alpha1.StepVerifying, v1alpha1.StepRollingBack
 	late := func(f UpgradeFacts, now time.Time) bool { return f.isLate(f.StepSince, f.VerifyTimeout, now) }
 	return []UpgradeRow{
-		{switching, "the switch affects pods, the daemon has no request yet, and new pods may have started since the " +
-			"drain",
+		{switching, "the switch affects pods, the operator has not requested it yet, and pods may have started since " +
+			"the drain",
 			draining, ActionWait, "", func(f UpgradeFacts, _ time.Time) bool { return f.IsUndrained }},
-		{switching, "the pods have left, and the daemon has no request yet", switching, ActionSwitch, "",
+		{switching, "the operator has not requested the revision or the reboot yet", switching, ActionSwitch, "",
 			func(f UpgradeFacts, _ time.Time) bool { return !f.IsRequested }},
-		{switching, "the daemon reports the revision, or another boot", verifying, ActionWait, "",
+		{switching, "the daemon reports the revision, or a new boot", verifying, ActionWait, "",
 			func(f UpgradeFacts, _ time.Time) bool { return f.IsApplied }},
 		// The daemon may have died before it got the request. A join shows whether the daemon now reports this
 		// revision. If the host can't join within another verifyTimeout, the upgrade fails.
-		{switching, "verifyTimeout is over, the node is Ready, and the daemon has never reported anything of the " +
+		{switching, "verifyTimeout is over, the node is Ready, and the daemon has reported nothing about the " +
 			"revision", switching, ActionJoin, "",
 			func(f UpgradeFacts, now time.Time) bool {
 				return f.IsUnresponsive && late(f, now) && !f.isLate(f.StepSince, 2*f.VerifyTimeout, now)
 			}},
-		{switching, "the daemon reports that it went back", StepFailed, ActionFail, contract.ReasonUpdateFailed,
+		{switching, "the daemon reports that it rolled back", StepFailed, ActionFail, contract.ReasonUpdateFailed,
 			func(f UpgradeFacts, _ time.Time) bool { return f.Refused }},
 		{switching, "verifyTimeout is over", StepFailed, ActionFail, contract.ReasonUpdateFailed, late},
 		{switching, "otherwise", switching, ActionWait, contract.ReasonRevisionPending, always},
 
-		{verifying, "the node is not Ready, or kubelet or the daemon report otherwise, and verifyTimeout is over",
+		{verifying, "the node is not Ready at the revision, and verifyTimeout is over",
 			StepFailed,
 			ActionFail, contract.ReasonUpdateFailed,
 			func(f UpgradeFacts, now time.Time) bool { return f.Lacks != "" && late(f, now) }},
-		{verifying, "the node is not Ready, or kubelet or the daemon report otherwise", verifying, ActionWait, "",
+		{verifying, "the node is not Ready at the revision", verifying, ActionWait, "",
 			func(f UpgradeFacts, _ time.Time) bool { return f.Lacks != "" }},
 		{verifying, "the node has been healthy for settleTime", "", ActionFinish, contract.ReasonNodeReady,
 			func(f UpgradeFacts, _ time.Time) bool { return f.IsSettled }},
 		{verifying, "otherwise", verifying, ActionWait, contract.ReasonSettling, always},
 
-		{StepFailed, "the daemon never got the request for the revision, so the node is still at its old revision; " +
-			"or the host did not go down for its reboot", waiting,
+		{StepFailed, "the operator never requested the revision, so the node still has its old revision; or the host " +
+			"did not begin its reboot", waiting,
 			ActionReturn,
 			"", func(f UpgradeFacts, _ time.Time) bool { return !f.IsSwitched }},
-		{StepFailed, "there is no other revision to go back to; or the host does not come back from its reboot",
+		{StepFailed, "there is no revision to roll back to; or the host does not come back from its reboot",
 			StepFailed, ActionWait, "",
 			func(f UpgradeFacts, _ time.Time) bool { return !f.HasPrevious }},
-		{StepFailed, "the daemon has reported nothing of the revision, and the node has not been Ready since the " +
-			"daemon got its request", rollingBack, ActionRollBackOnly, "",
+		{StepFailed, "since the operator requested the revision, the daemon has reported nothing about it, and the " +
+			"node has not been Ready", rollingBack, ActionRollBackOnly, "",
 			func(f UpgradeFacts, _ time.Time) bool { return f.IsDownUnreported }},
 		{StepFailed, "otherwise", rollingBack, ActionRollBack, "", always},
 
-		{rollingBack, "the daemon has no request yet", rollingBack, ActionRestore, "",
+		{rollingBack, "the operator has not requested the previous revision yet", rollingBack, ActionRestore, "",
 			func(f UpgradeFacts, _ time.Time) bool { return !f.IsRequested }},
 		{rollingBack, "the node is Ready at the previous revision", waiting, ActionReturn, contract.ReasonUpdateFailed,
 			func(f UpgradeFacts, _ time.Time) bool { return f.Lacks == "" }},

@@ -14,9 +14,10 @@ import (
 
 const acceptanceIntroduction = `# Tests of the acceptance list
 
-Look up here which tests show a row of the [acceptance list](../acceptance.md). Tests with the whole operator are in ` +
-	"`test/e2e`" + `, those
-under Wine in ` + "`test/wine`" + `; the others show a part.
+Look up here which tests show a row of the [acceptance list](../acceptance.md). *The whole* lists tests of the whole
+operator, in ` +
+	"`test/e2e`" + `. *Under Wine* lists tests in ` + "`test/wine`" + `. *Parts* lists tests of a part of the row.
+The names in this table omit ` + "`Test`" + ` and the numbers of the rows.
 
 `
 

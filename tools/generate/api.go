@@ -18,7 +18,8 @@ import (
 
 const apiIntroduction = `# API
 
-The operator brings two kinds of object, in the API group windowsmachineconfig.openshift.io.
+The operator has two kinds of objects, in the API group windowsmachineconfig.openshift.io. On this page, an *instance*
+is a WindowsInstance. [Concepts](../concepts.md) explains the other words.
 
 `
 

@@ -33,20 +33,20 @@ func chapters() []chapter {
 
 const reasonIntroduction = `# Reasons
 
-When a host waits or fails, its WindowsInstance says why with a number, a reason, what happened, and what to do:
+If a host waits or fails, its WindowsInstance shows a number, a reason, what happened, and what to do:
 
     kubectl get wininst -n openshift-windows-machine-config-operator -o wide
 
-The same reason is in conditions, events, logs and metrics. Numbers are stable: they keep their meaning
-from release to release.
+The same reason is in conditions, events, logs and metrics. Each number keeps its meaning from release to release.
+On this page, an *instance* is a WindowsInstance. [Concepts](../concepts.md) explains the other words.
 
 `
 
 const certificateIntroduction = `## Certificate requests
 
-The operator decides about the certificate requests of its hosts by exact rules. The condition of an approved or
-denied request has the reason of the decision. If the operator refuses a request, the reason is in an event:
-a refused request of a kubelet stays pending, so that an administrator can decide.
+The operator decides about the certificate requests of its hosts by exact rules. If the operator approves or denies
+a request, the condition of the request has the reason. If a kubelet's request breaks a rule, the request stays
+pending, so that an administrator can decide. An event then has the reason.
 
 `
 

@@ -78,7 +78,7 @@ func minorRows(root string, byDefault int) ([][]string, error) {
 		}
 		minor, how := minorOf(version), code("MINORS="+filepath.Base(dir))
 		if minor == byDefault {
-			how = "always, unless `MINORS` says otherwise"
+			how = "always, unless `MINORS` excludes it"
 		}
 		rows = append(rows, []string{version, fmt.Sprintf("1.%d to 1.%d", minor, minor+payload.MaxSkew),
 			openShift(minor), how})

@@ -11,9 +11,10 @@ import (
 func trialPage() []byte {
 	page := &bytes.Buffer{}
 	fmt.Fprint(page, generated+"# Steps of the daemon\n\nThe table lists what the daemon does next with its revision "+
-		"and its own program. The first row that applies counts.\nAfter each step except waiting and ending, the "+
-		"daemon checks the table again. A revision is on trial until it has\nheld completely, if another revision "+
-		"held before it. [Node reference](node.md#what-the-daemon-does-by-itself) explains the steps.\n\n")
+		"and its own program. The first row that applies counts.\nAfter each step except waiting and exiting, the "+
+		"daemon checks the table again. A revision *holds* when the\ndaemon has verified it on the whole host. "+
+		"If another revision held before, a new revision is *on trial* until it holds.\n"+
+		"[Node reference](node.md#what-the-daemon-does-by-itself) explains the steps.\n\n")
 	var rows [][]string
 	for _, row := range trial.Rows() {
 		rows = append(rows, []string{prose(row.When), prose(string(row.Action))})

@@ -15,10 +15,11 @@ func upgradePage() []byte {
 	page := &bytes.Buffer{}
 	fmt.Fprint(page, generated+"# Steps of an upgrade or a reboot\n\nThe operator checks the rows of the current "+
 		"step in this order, and acts on the first row that "+
-		"applies.\n[Upgrades](../upgrades.md#how-a-node-gets-a-new-revision) explains the steps; "+
-		"`status.activity.step` of a WindowsInstance names the current one.\nThe operator writes the grant of a slot "+
-		"and the first step after it in one update of the status. A change that does not\naffect pods reaches all "+
-		"nodes at once, without these steps. A reboot begins with Waiting and has no RollingBack.\n\n")
+		"applies.\n[Upgrades](../upgrades.md#how-a-node-gets-a-new-revision) explains the steps. "+
+		"`status.activity.step` of a WindowsInstance names the current step.\nThe *switch* is the change to the new "+
+		"revision, or the reboot. If a change does not affect pods, it reaches all nodes at once,\nwithout these "+
+		"steps. A reboot begins with Waiting and has no RollingBack. The operator writes a granted slot and the next\n"+
+		"step in one update of the status.\n\n")
 	step, rows := v1alpha1.Step(""), [][]string(nil)
 	flush := func() {
 		if len(rows) > 0 {

@@ -51,15 +51,15 @@ type Action string
 
 // Actions. After each action except Wait and Restart, the daemon asks the table again.
 const (
-	Wait     Action = "wait until something changes, or it is time to look again"
-	Try      Action = "make it the host's revision, on trial; give it up if its daemon does not run here"
-	Apply    Action = "apply: take all steps, and stop at the first that fails for the first time"
-	Repair   Action = "take the steps that are needed; a step that fails keeps no other back"
-	Finish   Action = "note that the revision holds"
-	RollBack Action = "roll back: make the previous revision the host's again, and try this one later"
-	Replace  Action = "put that daemon's program in place of this one"
-	Restart  Action = "end with an error, so that the service manager starts the program that is in place"
-	Restore  Action = "put the previous program in place, and roll back"
+	Wait     Action = "wait for a change, or for the time of the next check"
+	Try      Action = "begin the trial of this revision; give it up if its daemon does not run on this host"
+	Apply    Action = "take all steps; stop at a step that fails for the first time"
+	Repair   Action = "take the steps that are needed; if a step fails, take the other steps anyway"
+	Finish   Action = "record that the revision holds"
+	RollBack Action = "roll back to the previous revision, and retry this revision later"
+	Replace  Action = "install the program of that daemon"
+	Restart  Action = "exit with an error, so that the service manager starts the installed program"
+	Restore  Action = "install the previous program again, and roll back"
 	Serve    Action = "begin to reconcile"
 )
 
@@ -86,21 +86,21 @@ func Rows() []Row {
 			func(f Facts) bool { return f.IsStart && f.Starts > 0 && f.IsLate }},
 		{"the daemon starts", Serve, func(f Facts) bool { return f.IsStart }},
 
-		{"another daemon's program is in place", Restart, func(f Facts) bool { return f.IsReplaced }},
+		{"the installed program is not the running program", Restart, func(f Facts) bool { return f.IsReplaced }},
 		{"the revision is on trial, and this daemon does not understand it", RollBack,
 			func(f Facts) bool { return f.onTrial() && f.Unreadable != nil }},
-		{"the revision is on trial, and a service that it started has ended", RollBack,
+		{"the revision is on trial, and a service that the daemon started has ended", RollBack,
 			func(f Facts) bool { return f.onTrial() && f.Ended != nil }},
 		{"the revision is on trial, and a step failed that did not fail before", RollBack,
 			func(f Facts) bool { return f.onTrial() && f.Broken != nil }},
-		{"everything is as the revision says, and what it started on trial has run for two seconds", Finish,
+		{"the host matches the revision, and the services started on trial have run for two seconds", Finish,
 			func(f Facts) bool { return f.Holds && !f.HasHeld && !f.IsVerifying }},
-		{"the daemon has looked at the whole host", Wait, func(f Facts) bool { return f.IsLooked }},
+		{"the daemon has checked the whole host", Wait, func(f Facts) bool { return f.IsLooked }},
 
-		{"the Node names another revision, its payload is there or can't be fetched, and it did not fail just now", Try,
+		{"the Node names another revision that did not fail just now, and its payload is there or can't be fetched", Try,
 			func(f Facts) bool { return f.MayTry }},
 		{"this daemon does not understand the revision", Wait, func(f Facts) bool { return f.Unreadable != nil }},
-		{"the revision has not held, and brings another daemon", Replace,
+		{"the revision has not held, and contains another daemon", Replace,
 			func(f Facts) bool { return !f.HasHeld && f.NeedsReplacing }},
 		{"the revision is on trial, and not all of its steps were taken", Apply,
 			func(f Facts) bool { return f.onTrial() && !f.IsApplied }},
