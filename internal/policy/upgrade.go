@@ -162,8 +162,8 @@ func upgradeBegins() []UpgradeRow {
 			func(f UpgradeFacts, _ time.Time) bool { return f.Uncordoned }},
 		{draining, "the operator has not checked yet how many pods are left", draining, ActionDrain, "",
 			func(f UpgradeFacts, _ time.Time) bool { return f.Drain == DrainUnknown }},
-		{draining, "no pods are left; or the node is out of service; or drainTimeout is over, and the operator already " +
-			"requested the revision", switching, ActionWait, "", func(f UpgradeFacts, _ time.Time) bool {
+		{draining, "no pods are left; or the node is out of service; or drainTimeout is over, and the operator " +
+			"already requested the revision", switching, ActionWait, "", func(f UpgradeFacts, _ time.Time) bool {
 			pods := f.Drain == DrainBlocked || f.Drain == DrainRunning
 			return f.Drain == Drained || f.IsOut && pods || f.HasLeft && f.Drain == DrainBlocked
 		}},
