@@ -1,6 +1,7 @@
 package instance_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"testing"
@@ -11,18 +12,15 @@ import (
 	"github.com/windows-nodes/wmco/test/hosttest"
 )
 
-// firstContact returns the host keys that were given to hosts at their creation, and the keys in the current user
-// data.
+// firstContact returns the shared host key: key if the host was certainly created with it, else present.
 type firstContact struct {
 	key, present string
 	err          error
 }
 
-func (f firstContact) SharedHostKey(context.Context, *v1alpha1.WindowsInstance) (string, error) {
-	return f.key, f.err
+func (f firstContact) SharedHostKey(context.Context, *v1alpha1.WindowsInstance) (string, bool, error) {
+	return cmp.Or(f.key, f.present), f.key != "", f.err
 }
-
-func (f firstContact) PresentHostKey(context.Context) (string, error) { return f.present, f.err }
 
 func TestAHostThatWasMadeWithASharedKeyIsPinnedByItsOwn(t *testing.T) {
 	t.Parallel()

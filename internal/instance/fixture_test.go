@@ -118,7 +118,7 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 	w.pods = kubefake.NewClientset()
 	parts, err := journey.New(journey.Options{
 		Client: w.client, Live: w.client, Pods: w.pods, Dialer: w.machine, Payload: w, Desired: w, Keys: w, Tokens: w,
-		Slots: journey.NewSlots(1, func(types.UID) {}), Claims: journey.NewClaims(),
+		Slots: journey.NewSlots(1, func(types.NamespacedName) {}), Claims: journey.NewClaims(),
 		Observed: observed.New(func() time.Time { return w.clock }),
 		Now:      func() time.Time { return w.clock }, Namespace: "ns",
 	})

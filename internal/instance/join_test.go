@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
@@ -101,7 +102,7 @@ func TestEachPhaseThatCanNotPassSaysWhy(t *testing.T) {
 		"nothing answers": {nil,
 			func(w *world) { w.machine.Fail(hosttest.Dialling, problem(contract.ReasonUnreachable)) }, "fails",
 			contract.ReasonUnreachable, v1alpha1.PhaseConnecting},
-		"all slots are taken": {nil, func(w *world) { w.Slots.Acquire("other") }, "waits",
+		"all slots are taken": {nil, func(w *world) { w.Slots.Acquire(types.NamespacedName{Name: "other"}) }, "waits",
 			contract.ReasonWaitingForSlot, v1alpha1.PhaseConnecting},
 		"nothing is published yet": {nil, func(w *world) { w.lacks = problem(contract.ReasonManifestMissing) }, "waits",
 			contract.ReasonManifestMissing, v1alpha1.PhasePreflight},

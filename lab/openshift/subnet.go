@@ -25,7 +25,7 @@ func AssignSubnets(ctx context.Context, config *rest.Config) error {
 	}
 	selector := func(o *metav1.ListOptions) { o.LabelSelector = corev1.LabelOSStable + "=windows" }
 	watch := cache.NewFilteredListWatchFromClient(clients.CoreV1().RESTClient(), "nodes", metav1.NamespaceAll, selector)
-	pool := &pool{taken: map[netip.Prefix]string{}}
+	pool := &pool{taken: map[netip.Prefix]string{}, written: map[types.UID]bool{}}
 	give := func(object any) {
 		if node, ok := object.(*corev1.Node); ok {
 			pool.give(ctx, clients, node)
@@ -48,11 +48,18 @@ func AssignSubnets(ctx context.Context, config *rest.Config) error {
 }
 
 // pool holds the assigned subnets, each with its node. Only the informer's goroutine uses it.
-type pool struct{ taken map[netip.Prefix]string }
+type pool struct {
+	taken map[netip.Prefix]string
+	// written holds the Nodes that have their annotation. Events that are older than the annotation still arrive later.
+	written map[types.UID]bool
+}
 
 func (p *pool) give(ctx context.Context, clients kubernetes.Interface, node *corev1.Node) {
 	if had, err := netip.ParsePrefix(node.Annotations[contract.HybridSubnetAnnotation]); err == nil {
 		p.taken[had] = node.Name
+		return
+	}
+	if p.written[node.UID] {
 		return
 	}
 	subnet := p.next(node.Name)
@@ -66,7 +73,9 @@ func (p *pool) give(ctx context.Context, clients kubernetes.Interface, node *cor
 	if _, err = clients.CoreV1().Nodes().Patch(ctx, node.Name, types.MergePatchType, patch,
 		metav1.PatchOptions{}); err != nil {
 		delete(p.taken, subnet) // try again at the node's next change
+		return
 	}
+	p.written[node.UID] = true
 }
 
 // next returns the first free subnet.

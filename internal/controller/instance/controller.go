@@ -52,9 +52,7 @@ type Reconciler struct {
 	jitter func() float64
 
 	mu       sync.Mutex
-	memories map[types.UID]*memory
-	// isRecalled reports that recall has already run, so that the memory contains the claims of all instances.
-	isRecalled bool
+	memories map[types.NamespacedName]*memory
 	// notes limits the number of concurrent writes of statuses that only report that a node has changed its revision.
 	notes *semaphore.Weighted
 	// woken receives instances that must be reconciled because a slot for a join or for a try of the key is free.
@@ -79,13 +77,10 @@ var errGone = errors.New("the instance is gone")
 
 // Reconcile takes the next step for an instance.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
-	if err := r.recall(ctx); err != nil {
-		return ctrl.Result{}, err
-	}
 	instance := &v1alpha1.WindowsInstance{}
 	err := r.client.Get(ctx, request.NamespacedName, instance)
 	if apierrors.IsNotFound(err) {
-		r.forget(request.NamespacedName, "")
+		r.forget(request.NamespacedName)
 		return ctrl.Result{}, nil
 	}
 	if err != nil {
@@ -101,7 +96,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		result, err = c.step(ctx)
 	}
 	if c == nil || !c.isQueued { // this reconcile did not queue the host: drop its old queue entry
-		r.trials.Release(instance.UID)
+		r.trials.Release(request.NamespacedName)
 	}
 	switch {
 	case errors.Is(err, errLags):
@@ -242,7 +237,7 @@ func (c *reconciliation) stop() {
 // endWork ends the work at the host, and releases its join slot, or its place in the queue for a slot.
 func (c *reconciliation) endWork() {
 	c.memory.session.End()
-	c.parts.Slots.Release(c.instance.UID)
+	c.parts.Slots.Release(c.memory.key)
 }
 
 // failed records that an attempt failed, and plans the next attempt.
@@ -267,7 +262,8 @@ func (c *reconciliation) failed(ctx context.Context, outcome journey.Outcome) (c
 	return c.result(ctx, wait)
 }
 
-// check takes the next step for a joined host. If there is nothing to do, it only reads the Node from the cache.
+// check takes the next step for a joined host: it joins the host again, takes a step of an upgrade or a reboot, or only
+// reports. If there is nothing to do, it only reads the Node from the cache.
 func (c *reconciliation) check(ctx context.Context) (ctrl.Result, error) {
 	found, err := c.look(ctx, c.node)
 	if err != nil {
@@ -282,7 +278,8 @@ func (c *reconciliation) check(ctx context.Context) (ctrl.Result, error) {
 			}
 		}
 	}
-	found.Outcome.After = policy.Soonest(found.Outcome.After, policy.Soonest(wait, again))
+	outcome, kind := found.Outcome, v1alpha1.ActivityKind("")
+	outcome.After, outcome.Quiet = policy.Soonest(outcome.After, policy.Soonest(wait, again)), journey.QuietPeriod
 	switch {
 	case found.Rejoin != nil:
 		// log only when the wait begins
@@ -292,22 +289,41 @@ func (c *reconciliation) check(ctx context.Context) (ctrl.Result, error) {
 		join.ResetForRejoin(&c.instance.Status)
 		c.report(ctx, journey.Wait(0, found.Rejoin.Reason, "%s", found.Rejoin.Detail))
 		return joining{c}.run(ctx)
-	case is(found.Outcome, contract.ReasonNodeForeign), is(found.Outcome, contract.ReasonLabelsRefused):
+	case is(outcome, contract.ReasonNodeForeign), is(outcome, contract.ReasonLabelsRefused):
 		c.slot.release() // the node can't use the slot until a user has fixed the problem
 	case found.Rebooting, c.rebootsFirst(ctx, found):
-		return c.disrupt(ctx, v1alpha1.ActivityReboot, found)
+		kind = v1alpha1.ActivityReboot
 	case found.Updating || found.Update != nil:
-		return c.disrupt(ctx, v1alpha1.ActivityUpgrade, found)
+		kind = v1alpha1.ActivityUpgrade
 	case c.wantsReboot(ctx, found.Node):
-		return c.disrupt(ctx, v1alpha1.ActivityReboot, found)
-	}
-	if found.Outcome.IsDone() {
+		kind = v1alpha1.ActivityReboot
+	case outcome.IsDone():
 		c.slot.release()
 		c.instance.Status.Failures = 0
 	}
-	c.report(ctx, found.Outcome)
-	c.status.sayKey(found.Outcome)
-	return c.await(ctx, found.Node, found.Outcome, journey.QuietPeriod)
+	if kind != "" {
+		view, err := c.view(ctx, found)
+		if err != nil {
+			return ctrl.Result{}, err
+		}
+		after := outcome.After // the node may go down, or its daemon may die
+		if outcome, err = c.journeys.disrupt.Next(ctx, view, kind); err != nil {
+			return ctrl.Result{}, err
+		}
+		c.Note(ctx, outcome)
+		outcome.After = policy.Soonest(outcome.After, after)
+	}
+	switch {
+	case outcome.Then == journey.JoinAgain:
+		return joining{c}.run(ctx)
+	case is(outcome, contract.ReasonRebootTimedOut) && c.isUp(ctx):
+		return c.joinInstead(ctx, found.Node, outcome.Problem)
+	case outcome.IsUnreported:
+		return c.result(ctx, outcome.After)
+	}
+	c.report(ctx, outcome)
+	c.status.sayKey(outcome)
+	return c.await(ctx, found.Node, outcome)
 }
 
 // look returns the result of health.Check. Exception: the daemon does not respond, and the rollout of the desired

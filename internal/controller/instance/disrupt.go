@@ -18,33 +18,6 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// disrupt takes the next step of a node's upgrade or reboot.
-func (c *reconciliation) disrupt(ctx context.Context, kind v1alpha1.ActivityKind,
-	found health.Finding) (ctrl.Result, error) {
-	view, err := c.view(ctx, found)
-	if err != nil {
-		return ctrl.Result{}, err
-	}
-	outcome, err := c.journeys.disrupt.Next(ctx, view, kind)
-	if err != nil {
-		return ctrl.Result{}, err
-	}
-	c.Note(ctx, outcome)
-	switch {
-	case outcome.Then == journey.JoinAgain:
-		return joining{c}.run(ctx)
-	case is(outcome, contract.ReasonRebootTimedOut) && c.isUp(ctx):
-		return c.joinInstead(ctx, view.Node, outcome.Problem)
-	}
-	// Check the node again soon: the node may go down, or its daemon may die.
-	outcome.After = policy.Soonest(outcome.After, found.Outcome.After)
-	if outcome.IsUnreported {
-		return c.result(ctx, outcome.After)
-	}
-	c.report(ctx, outcome)
-	return c.await(ctx, view.Node, outcome, outcome.Quiet)
-}
-
 // dialPause is the pause between two attempts to dial a host that did not come back from a reboot in time.
 const dialPause = 5 * time.Minute
 

@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	kubetesting "k8s.io/client-go/testing"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -454,7 +455,7 @@ func TestAHostThatWaitsForWhatMayNeverComeKeepsNoPlace(t *testing.T) {
 		},
 		"a join slot": func(r *rig) {
 			r.parts.Slots.SetLimit(1)
-			r.parts.Slots.Acquire("somebody else")
+			r.parts.Slots.Acquire(types.NamespacedName{Name: "somebody else"})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -484,7 +485,7 @@ func TestAHostThatIsJoinedInItsPlaceGivesItBackToWaitForWhatMayNeverCome(t *test
 		},
 		contract.ReasonWaitingForSlot: func(r *rig) {
 			r.parts.Slots.SetLimit(1)
-			r.parts.Slots.Acquire("somebody else")
+			r.parts.Slots.Acquire(types.NamespacedName{Name: "somebody else"})
 		},
 		contract.ReasonClusterFactsIncomplete: func(r *rig) {
 			r.broken["desired"] = contract.NewProblem(contract.ReasonClusterFactsIncomplete, "no CA")
@@ -1165,7 +1166,7 @@ func TestAHostThatIsUpgradedOverSSHKeepsItsTurnForAJoinSlot(t *testing.T) {
 	t.Parallel()
 	r := stuck(t)
 	r.parts.Slots.SetLimit(1)
-	r.parts.Slots.Acquire("somebody else")
+	r.parts.Slots.Acquire(types.NamespacedName{Name: "somebody else"})
 	before := r.machine(1).Dials()
 	for range 3 {
 		r.reconcile(t, 1)
@@ -1173,9 +1174,9 @@ func TestAHostThatIsUpgradedOverSSHKeepsItsTurnForAJoinSlot(t *testing.T) {
 			t.Fatalf("%d connections of %d dials, status %+v", r.machine(1).Open(), r.machine(1).Dials(), i.Status)
 		}
 	}
-	r.parts.Slots.Acquire("another")
-	r.parts.Slots.Release("somebody else")
-	if r.parts.Slots.Acquire("another") {
+	r.parts.Slots.Acquire(types.NamespacedName{Name: "another"})
+	r.parts.Slots.Release(types.NamespacedName{Name: "somebody else"})
+	if r.parts.Slots.Acquire(types.NamespacedName{Name: "another"}) {
 		t.Error("a host that came later gets the slot")
 	}
 }

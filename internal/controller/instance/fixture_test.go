@@ -247,8 +247,8 @@ func (r *rig) restartWith(t *testing.T, live client.Reader) {
 	now := func() time.Time { return r.clock }
 	r.Reconciler = &Reconciler{
 		client: r.api, recorder: recorder{r.api, r}, meters: meters, now: now, jitter: func() float64 { return 0 },
-		trials: journey.NewSlots(trials, func(id types.UID) { r.wake(id) }), notes: semaphore.NewWeighted(noters),
-		memories: map[types.UID]*memory{}, woken: make(chan event.GenericEvent, 100),
+		trials: journey.NewSlots(trials, func(key types.NamespacedName) { r.wake(key) }), notes: semaphore.NewWeighted(noters),
+		memories: map[types.NamespacedName]*memory{}, woken: make(chan event.GenericEvent, 100),
 	}
 	if r.rollout, err = rollout.New(rollout.Options{Cached: r.api, Live: live, Writer: r.api,
 		Namespace: namespace, Now: now}); err != nil {
@@ -263,6 +263,9 @@ func (r *rig) restartWith(t *testing.T, live client.Reader) {
 		t.Fatal(err)
 	}
 	r.journeys = newJourneys(r.parts)
+	if err = r.recall(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func (r *rig) faults() interceptor.Funcs {

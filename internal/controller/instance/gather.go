@@ -12,7 +12,6 @@ import (
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
-	"github.com/windows-nodes/wmco/internal/instance/journey"
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
@@ -24,10 +23,12 @@ import (
 // the next reconcile reads the object again.
 func (r *Reconciler) gather(ctx context.Context, cached *v1alpha1.WindowsInstance,
 	kept *memory) (*reconciliation, error) {
-	name := cached.Status.NodeName
-	node, err := r.parts.Nodes.Get(ctx, name)
-	if err != nil {
-		return nil, err
+	var node *corev1.Node
+	var err error
+	if name := cached.Status.NodeName; name != "" {
+		if node, err = r.parts.Nodes.Get(ctx, name); err != nil {
+			return nil, err
+		}
 	}
 	order, err := resourceversion.CompareResourceVersion(cached.ResourceVersion, kept.version)
 	isOld := err == nil && order < 0
@@ -68,7 +69,7 @@ func (r *Reconciler) gather(ctx context.Context, cached *v1alpha1.WindowsInstanc
 func (r *Reconciler) isSettled(ctx context.Context, instance *v1alpha1.WindowsInstance, node *corev1.Node) bool {
 	status := &instance.Status
 	switch {
-	case status.Slot != nil || journey.IsUnderWay(status):
+	case status.Slot != nil || status.Activity.Begun():
 		return false
 	case !instance.DeletionTimestamp.IsZero():
 		return instance.Spec.RemovalPolicy == v1alpha1.RemovalDiscard

@@ -80,13 +80,16 @@ func (c joining) mayTurn(ctx context.Context, revision string) (policy.Verdict, 
 
 // run runs the phases of the join until a phase waits or fails, or until the join is complete.
 func (c joining) run(ctx context.Context) (ctrl.Result, error) {
-	if well, err := c.recovered(ctx); err != nil {
-		return ctrl.Result{}, err
-	} else if well {
-		return c.check(ctx)
-	}
-	if waits := c.awaitTurn(ctx); waits != nil {
-		return waits.result, waits.err
+	// A host that joins for the first time requests a slot when it is ready, if its Node is in service: see join.restore.
+	if status := &c.instance.Status; status.Joined() || status.HasSlot() || c.memory.session.IsGranted {
+		if well, err := c.recovered(ctx); err != nil {
+			return ctrl.Result{}, err
+		} else if well {
+			return c.check(ctx)
+		}
+		if waits := c.awaitTurn(ctx); waits != nil {
+			return waits.result, waits.err
+		}
 	}
 	phases := c.journeys.join.Phases()
 	work, ended := c.interruptible(ctx, c.memory)
@@ -206,8 +209,7 @@ func (c joining) awaitTurn(ctx context.Context) *ending {
 			return onError(err)
 		}
 	}
-	isUnknown := !status.Joined() && !status.HasSlot() // its Node may be in service: see join.restore
-	if (session.Connected() || isUnknown) && !session.IsGranted {
+	if session.Connected() && !session.IsGranted {
 		return nil // the host requests a slot when it is ready
 	}
 	begins := c.journeys.join.Resume(ctx, c.instance, session) == 0

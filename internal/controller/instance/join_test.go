@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
@@ -424,7 +425,7 @@ func TestAHostThatRecoversLeavesItsSlotToOthers(t *testing.T) {
 		reason        contract.Reason
 	}{
 		"in the queue": {
-			func(r *rig) { r.parts.Slots.Acquire("another") }, func(r *rig) { r.parts.Slots.Release("another") },
+			func(r *rig) { r.parts.Slots.Acquire(types.NamespacedName{Name: "another"}) }, func(r *rig) { r.parts.Slots.Release(types.NamespacedName{Name: "another"}) },
 			contract.ReasonWaitingForSlot,
 		},
 		"in a slot": {

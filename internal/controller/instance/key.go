@@ -49,10 +49,10 @@ func (c *reconciliation) tryKey(ctx context.Context) (wait time.Duration) {
 	if wait = c.memory.keyTrial.next.Sub(c.now()); wait > 0 {
 		return wait
 	}
-	if c.isQueued = !c.trials.Acquire(c.instance.UID); c.isQueued {
+	if c.isQueued = !c.trials.Acquire(c.memory.key); c.isQueued {
 		return trialRetry
 	}
-	defer c.trials.Release(c.instance.UID)
+	defer c.trials.Release(c.memory.key)
 	work, ended := c.interruptible(ctx, c.memory)
 	defer ended()
 	outcome := c.parts.Access.TryKey(work, c.instance, key)

@@ -255,13 +255,13 @@ func TestFewHostsAreAskedAtOnce(t *testing.T) {
 	t.Parallel()
 	r := joined(t)
 	r.trials.SetLimit(1)
-	r.trials.Acquire("another")
+	r.trials.Acquire(types.NamespacedName{Name: "another"})
 	r.rotate("b")
 	dials := r.machine(1).Dials()
 	if result := r.reconcile(t, 1); result.RequeueAfter != trialRetry || r.machine(1).Dials() != dials {
 		t.Errorf("retried after %s, %d connections", result.RequeueAfter, r.machine(1).Dials()-dials)
 	}
-	r.trials.Release("another")
+	r.trials.Release(types.NamespacedName{Name: "another"})
 	if len(r.woken) != 1 {
 		t.Fatal("the next host was not triggered")
 	}
@@ -300,14 +300,14 @@ func TestAHostThatNeedsNotBeAskedAnyMoreLeavesItsTurnToOthers(t *testing.T) {
 			t.Parallel()
 			r := joined(t)
 			r.trials.SetLimit(1)
-			r.trials.Acquire("another")
+			r.trials.Acquire(types.NamespacedName{Name: "another"})
 			r.rotate("b")
 			r.reconcile(t, 1)
-			r.trials.Acquire("the next")
+			r.trials.Acquire(types.NamespacedName{Name: "the next"})
 			instead(t, r)
 			r.reconcile(t, 1)
-			r.trials.Release("another")
-			if !r.trials.Acquire("the next") {
+			r.trials.Release(types.NamespacedName{Name: "another"})
+			if !r.trials.Acquire(types.NamespacedName{Name: "the next"}) {
 				t.Errorf("%d hosts are asked, and the next one does not get its turn; status %+v", r.trials.Held(),
 					r.get(t, 1).Status)
 			}

@@ -52,15 +52,10 @@ type memory struct {
 	left, gone bool
 }
 
-// recall restores the claims of all instances on their hosts after a start, before any instance is reconciled.
-// Otherwise, a second entry for the same host could claim the host first. recall starts with the instances that have a
-// node, so that these keep their claims.
+// recall restores the claims of all instances on their hosts when this operator becomes the leader, before any instance
+// is reconciled. Otherwise, a second entry for the same host could claim the host first. recall starts with the
+// instances that have a node, so that these keep their claims.
 func (r *Reconciler) recall(ctx context.Context) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.isRecalled {
-		return nil
-	}
 	list := &v1alpha1.WindowsInstanceList{}
 	if err := r.client.List(ctx, list); err != nil {
 		return fmt.Errorf("listing instances: %w", err)
@@ -68,51 +63,43 @@ func (r *Reconciler) recall(ctx context.Context) error {
 	for _, isNode := range []bool{true, false} {
 		for i := range list.Items {
 			if one := &list.Items[i]; isNode == journey.HasName(&one.Status) {
-				r.begin(one)
+				r.memory(one)
+				r.parts.Claims.Remember(one)
 			}
 		}
 	}
-	r.isRecalled = true
 	r.parts.Observed.Lead()
 	return nil
 }
 
-// begin creates the memory of an instance. The caller must hold r.mu.
-func (r *Reconciler) begin(instance *v1alpha1.WindowsInstance) *memory {
-	started := &memory{uid: instance.UID, key: client.ObjectKeyFromObject(instance)}
-	r.memories[instance.UID] = started
-	r.parts.Claims.Remember(instance)
-	return started
-}
-
 // memory returns an instance's memory. If there is none, it creates one, and ends an earlier instance of this name.
 func (r *Reconciler) memory(instance *v1alpha1.WindowsInstance) *memory {
+	key := client.ObjectKeyFromObject(instance)
 	r.mu.Lock()
-	found, ok := r.memories[instance.UID]
+	found := r.memories[key]
 	r.mu.Unlock()
-	if ok {
+	switch {
+	case found != nil && found.uid == instance.UID:
 		return found
+	case found != nil:
+		r.forget(key)
 	}
-	r.forget(client.ObjectKeyFromObject(instance), instance.UID)
+	begun := &memory{uid: instance.UID, key: key}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.begin(instance)
+	r.memories[key] = begun
+	return begun
 }
 
-// forget drops the memories of all earlier instances with this name, and ends their work. Such work may still be
-// running if a user removed the finalizer of the instance by force. present is the UID of the current instance.
-func (r *Reconciler) forget(key types.NamespacedName, present types.UID) {
-	var past []*memory
+// forget drops the memory of the instance with this name, and ends its work. Such work may still be running if a user
+// removed the finalizer of the instance by force.
+func (r *Reconciler) forget(key types.NamespacedName) {
 	r.mu.Lock()
-	for uid, one := range r.memories {
-		if one.key == key && uid != present {
-			past = append(past, one)
-			delete(r.memories, uid)
-		}
-	}
+	past := r.memories[key]
+	delete(r.memories, key)
 	r.mu.Unlock()
-	for _, one := range past {
-		r.end(one)
+	if past != nil {
+		r.end(past)
 	}
 }
 
@@ -120,8 +107,8 @@ func (r *Reconciler) forget(key types.NamespacedName, present types.UID) {
 func (r *Reconciler) end(one *memory) {
 	one.gone = true
 	one.session.End()
-	r.parts.Slots.Release(one.uid)
-	r.trials.Release(one.uid)
+	r.parts.Slots.Release(one.key)
+	r.trials.Release(one.key)
 	r.parts.Claims.Forget(one.uid)
 }
 
@@ -147,8 +134,9 @@ func (r *Reconciler) interruptible(ctx context.Context, one *memory) (work conte
 func (r *Reconciler) interrupt(_ context.Context, instance client.Object) []reconcile.Request {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	one, ok := r.memories[instance.GetUID()]
-	if ok && one.interrupt != nil && !instance.GetDeletionTimestamp().IsZero() {
+	one := r.memories[client.ObjectKeyFromObject(instance)]
+	if one != nil && one.uid == instance.GetUID() && one.interrupt != nil &&
+		!instance.GetDeletionTimestamp().IsZero() {
 		one.interrupt(errLeaving)
 	}
 	return nil

@@ -129,7 +129,7 @@ func TestA75_ACheckWaitsForTheKeyAndTakesNoSlot(t *testing.T) {
 		t.Errorf("status %+v", i.Status)
 	}
 	for n := range 100 { // no join slot is left
-		r.parts.Slots.Acquire(toCheck(n+10, "x")[0].GetUID())
+		r.parts.Slots.Acquire(client.ObjectKeyFromObject(toCheck(n+10, "x")[0]))
 	}
 	r.noKey = nil
 	r.reconcile(t, 1)

@@ -43,13 +43,12 @@ const (
 	writeDelay    = time.Second
 )
 
-// await saves the status, and returns when to reconcile next. Exception: during the time quiet after a request for a
-// revision, it doesn't save a status that only says that the node is still applying the revision, becoming Ready, or
-// settling.
-func (c *reconciliation) await(ctx context.Context, node *corev1.Node, outcome journey.Outcome,
-	quiet time.Duration) (ctrl.Result, error) {
+// await saves the status, and returns when to reconcile next. Exception: during the time outcome.Quiet after a request
+// for a revision, it doesn't save a status that only says that the node is still applying the revision, becoming Ready,
+// or settling.
+func (c *reconciliation) await(ctx context.Context, node *corev1.Node, outcome journey.Outcome) (ctrl.Result, error) {
 	c.slot.withdraw()
-	since := c.now().Sub(c.memory.requestedAt)
+	quiet, since := outcome.Quiet, c.now().Sub(c.memory.requestedAt)
 	if quiet == 0 || since >= max(quiet, writeThrottle) || journey.DoesNotHold(node) || !c.mayPostpone() {
 		return c.result(ctx, outcome.After)
 	}

@@ -12,6 +12,7 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -49,7 +50,7 @@ func Setup(mgr ctrl.Manager, options journey.Options, slots *rollout.Rollout, ch
 	r := &Reconciler{
 		client: mgr.GetClient(), recorder: recorder{mgr.GetClient(),
 			mgr.GetEventRecorder(contract.OperatorServiceAccount)}, meters: meters,
-		now: options.Now, jitter: rand.Float64, memories: map[types.UID]*memory{}, rollout: slots,
+		now: options.Now, jitter: rand.Float64, memories: map[types.NamespacedName]*memory{}, rollout: slots,
 		notes: semaphore.NewWeighted(noters), woken: make(chan event.GenericEvent, wakes),
 	}
 	r.trials = journey.NewSlots(trials, r.wake)
@@ -83,6 +84,10 @@ func Setup(mgr ctrl.Manager, options journey.Options, slots *rollout.Rollout, ch
 			source.WithBufferSize[client.Object, reconcile.Request](wakes))).
 		WatchesRawSource(source.Channel(r.woken, &handler.EnqueueRequestForObject{},
 			source.WithBufferSize[client.Object, reconcile.Request](wakes))).
+		WatchesRawSource(source.Func(func(ctx context.Context,
+			_ workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+			return r.recall(ctx)
+		})).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
 		Complete(r)
 	if err != nil {
@@ -94,15 +99,9 @@ func Setup(mgr ctrl.Manager, options journey.Options, slots *rollout.Rollout, ch
 // defaultJoins is the value of spec.rollout.maxConcurrentJoins if there is no WindowsMachineConfig.
 const defaultJoins = 10
 
-func (r *Reconciler) wake(id types.UID) {
-	r.mu.Lock()
-	found, ok := r.memories[id]
-	r.mu.Unlock()
-	if !ok {
-		return
-	}
+func (r *Reconciler) wake(key types.NamespacedName) {
 	instance := &v1alpha1.WindowsInstance{}
-	instance.Namespace, instance.Name = found.key.Namespace, found.key.Name
+	instance.Namespace, instance.Name = key.Namespace, key.Name
 	select {
 	case r.woken <- event.GenericEvent{Object: instance}:
 	default:

@@ -6,7 +6,6 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
@@ -22,14 +21,13 @@ func TestSettingsThatWereDeletedAreTheDefaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	free := func() (count int) {
-		ids := []types.UID{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"}
-		for _, id := range ids {
-			if r.parts.Slots.Acquire(id) {
+		for n := range 2 * defaultJoins {
+			if r.parts.Slots.Acquire(key(n)) {
 				count++
 			}
 		}
-		for _, id := range ids {
-			r.parts.Slots.Release(id)
+		for n := range 2 * defaultJoins {
+			r.parts.Slots.Release(key(n))
 		}
 		return count
 	}

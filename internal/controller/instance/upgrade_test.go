@@ -429,6 +429,7 @@ func TestANodeThatDoesNotGetBackSaysSoOnceAndIsUnavailableWithOrWithoutItsPlace(
 	before := len(r.events)
 	r.advance(t, 1, 2*time.Minute)
 	r.restart(t)
+	r.reconcile(t, 1)
 	r.advance(t, 1, time.Hour)
 	i := r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepRollingBack, contract.ReasonRollbackTimedOut)
 	if !i.Status.HasSlot() || fixOf(i) == "" || codeOf(i) != "W714" ||

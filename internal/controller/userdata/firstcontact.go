@@ -33,40 +33,35 @@ type FirstContact struct {
 	Platform func(ctx context.Context) (contract.Platform, error)
 }
 
-// SharedHostKey returns the host key, as "<type> <base64>", that the host of an instance got from the user data. It is
-// empty unless the host was certainly created with our current user data. Each call reads the objects again.
-func (f FirstContact) SharedHostKey(ctx context.Context, instance *v1alpha1.WindowsInstance) (string, error) {
-	source := instance.Spec.Source
-	if source == nil || source.Kind != v1alpha1.SourceMachine {
-		return "", nil
+// SharedHostKey implements journey.FirstContact. Each call reads the objects again.
+func (f FirstContact) SharedHostKey(ctx context.Context, instance *v1alpha1.WindowsInstance) (line string,
+	isExpected bool, err error) {
+	key, err := readHostKey(ctx, f.Cached, f.Namespace)
+	if _, invalid := contract.AsProblem(err); invalid || key == nil && err == nil {
+		return "", false, nil // the user data has no host key, and the settings report why
 	}
-	if pinned := instance.Status.HostKey; pinned != "" && !strings.HasPrefix(pinned, ssh.KeyAlgoED25519+" ") {
-		return "", nil // the shared key is always an Ed25519 key
+	if err != nil {
+		return "", false, err
+	}
+	source, pinned := instance.Spec.Source, instance.Status.HostKey
+	if source == nil || source.Kind != v1alpha1.SourceMachine ||
+		pinned != "" && !strings.HasPrefix(pinned, ssh.KeyAlgoED25519+" ") { // the shared key is an Ed25519 key
+		return key.line, false, nil
 	}
 	platform, err := f.Platform(ctx)
-	if err != nil {
-		return "", err
-	}
-	if !userdata.CarriesHostKey(platform) {
-		return "", nil
-	}
-	key, err := f.PresentHostKey(ctx)
-	if key == "" || err != nil {
-		return "", err
+	if err != nil || !userdata.CarriesHostKey(platform) {
+		return key.line, false, err
 	}
 	userData, err := readUserData(ctx, f.Live)
 	if err != nil {
-		return "", err
+		return "", false, err
 	}
-	since, published := hostKeySince(userData, key)
+	since, published := hostKeySince(userData, key.line)
 	if !published {
-		return "", nil
+		return key.line, false, nil
 	}
 	machine, err := f.Machine(ctx, source)
-	if err != nil || machine == nil || machine.CreatedAt.Before(since.Add(margin)) {
-		return "", err
-	}
-	return key, nil
+	return key.line, machine != nil && !machine.CreatedAt.Before(since.Add(margin)), err
 }
 
 // ByItself reports whether the user data at the creation of a Machine makes its host join by itself.
@@ -86,19 +81,6 @@ func (f FirstContact) Authorizes(ctx context.Context, publicKeyHash string) (boo
 	userData, err := readUserData(ctx, f.Live)
 	return err == nil && foreign(userData) == "" &&
 		userData.Annotations[contract.PublicKeyHashAnnotation] == publicKeyHash, err
-}
-
-// PresentHostKey returns the host key in the current user data, or "". Hosts that a user lists may have this key as
-// well, because they may have been created with this user data. Each call reads the Secret again.
-func (f FirstContact) PresentHostKey(ctx context.Context) (string, error) {
-	key, err := readHostKey(ctx, f.Cached, f.Namespace)
-	if _, invalid := contract.AsProblem(err); invalid || key == nil && err == nil {
-		return "", nil // the user data has no host key, and the settings report why
-	}
-	if err != nil {
-		return "", err
-	}
-	return key.line, nil
 }
 
 // Machine reads a Machine from the API server, or returns nil if it is missing, being deleted, or has other user data.

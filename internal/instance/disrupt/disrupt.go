@@ -155,53 +155,24 @@ func (v *View) mustSave() bool {
 // carryOut carries out the decision in a row. If ends is false, the table must decide again in this reconcile.
 func (d *Disrupt) carryOut(ctx context.Context, view *View, row policy.UpgradeRow,
 	facts policy.UpgradeFacts) (outcome journey.Outcome, ends bool) {
-	status := &view.Instance.Status
+	status, node, err := &view.Instance.Status, view.Node, error(nil)
 	activity := status.Activity
+	isReboot := activity.Kind == v1alpha1.ActivityReboot
 	switch row.Action {
-	case policy.ActionFail:
-		return d.fail(ctx, view, facts, d.failure(view, row))
-	case policy.ActionTakeSlot:
-		return d.takeSlot(ctx, view)
-	case policy.ActionJoin:
-		logf.FromContext(ctx).Info("upgrading over SSH", "revision", activity.Revision)
-		d.toStep(view, row.Next)
-		status.Phase = v1alpha1.PhasePending
-		return journey.Outcome{Then: journey.JoinAgain}, true
-	case policy.ActionFinish:
-		if activity.Kind == v1alpha1.ActivityReboot {
-			return d.finishReboot(ctx, view), true
-		}
-		return d.finishUpgrade(ctx, view)
-	case policy.ActionReturn:
-		return d.returnFromBack(ctx, view), true
 	case policy.ActionWait:
 		if row.Next == activity.Step {
 			return d.wait(ctx, view, row), true
 		}
-	}
-	err := d.write(ctx, view, row.Action)
-	switch {
-	case err == nil:
-		d.leaveStep(view, row.Next)
-		return outcome, false
-	case activity.Kind == v1alpha1.ActivityReboot: // the time limit of the reboot applies to its retries
-		view.unwritten = err
-		return outcome, false
-	}
-	outcome = journey.RetryWrite(err)
-	outcome.Quiet = d.quiet(ctx, view)
-	return outcome, true
-}
-
-// write changes the Node as an action requires. Afterwards the table decides again.
-func (d *Disrupt) write(ctx context.Context, view *View, action policy.UpgradeAction) (err error) {
-	activity, node, held := view.activity(), view.Node, view.Instance.Status.HeldRevision
-	switch action {
+	case policy.ActionTakeSlot:
+		return d.takeSlot(ctx, view)
 	case policy.ActionRequestStaging:
 		err = d.Nodes.Annotate(ctx, node, map[string]string{contract.StageAnnotation: activity.Revision})
+	case policy.ActionDrain:
+		view.drain = new(d.CordonAndDrain(ctx, view.Instance, node, view.Bounds.Drain))
 	case policy.ActionSwitch:
-		if activity.Kind == v1alpha1.ActivityReboot {
-			return d.Nodes.Annotate(ctx, node, map[string]string{contract.RebootApprovedAnnotation: activity.BootID})
+		if isReboot {
+			err = d.Nodes.Annotate(ctx, node, map[string]string{contract.RebootApprovedAnnotation: activity.BootID})
+			break
 		}
 		requested := requestedOf(node) == activity.Revision
 		err = d.Nodes.SetFields(ctx, node,
@@ -214,12 +185,34 @@ func (d *Disrupt) write(ctx context.Context, view *View, action policy.UpgradeAc
 	case policy.ActionRestore:
 		// Delete the daemon's earlier reports. While the host changes revisions, the reported revision may still be
 		// the previous one, and the reported reason may be about the revision that failed, not about this request.
-		err = d.Nodes.Annotate(ctx, node, map[string]string{contract.DesiredRevisionAnnotation: held,
+		err = d.Nodes.Annotate(ctx, node, map[string]string{contract.DesiredRevisionAnnotation: status.HeldRevision,
 			contract.RevisionAnnotation: "", contract.ApplyStatusAnnotation: ""})
-	case policy.ActionDrain:
-		view.drain = new(d.CordonAndDrain(ctx, view.Instance, node, view.Bounds.Drain))
+	case policy.ActionJoin:
+		logf.FromContext(ctx).Info("upgrading over SSH", "revision", activity.Revision)
+		d.toStep(view, row.Next)
+		status.Phase = v1alpha1.PhasePending
+		return journey.Outcome{Then: journey.JoinAgain}, true
+	case policy.ActionFail:
+		return d.fail(ctx, view, facts, d.failure(view, row))
+	case policy.ActionReturn:
+		return d.returnFromBack(ctx, view), true
+	case policy.ActionFinish:
+		if isReboot {
+			return d.finishReboot(ctx, view), true
+		}
+		return d.finishUpgrade(ctx, view)
 	}
-	return err
+	switch {
+	case err == nil:
+		d.leaveStep(view, row.Next)
+		return outcome, false
+	case isReboot: // the time limit of the reboot applies to its retries
+		view.unwritten = err
+		return outcome, false
+	}
+	outcome = journey.RetryWrite(err)
+	outcome.Quiet = d.quiet(ctx, view)
+	return outcome, true
 }
 
 // toStep begins a step, and records when. The verification of an upgrade keeps the time of the request.

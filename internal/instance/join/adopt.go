@@ -6,6 +6,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
@@ -90,7 +91,7 @@ func (j *Join) handOver(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	if err != nil {
 		return journey.Fail(err)
 	}
-	j.Slots.Release(instance.UID)
+	j.Slots.Release(client.ObjectKeyFromObject(instance))
 	session.End()
 	return journey.Done()
 }

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/instance/journey"
@@ -27,7 +29,7 @@ func (j *Join) connect(ctx context.Context, instance *v1alpha1.WindowsInstance,
 		return journey.Fail(err)
 	}
 	instance.Status.HostKey = key
-	if !j.Slots.Acquire(instance.UID) {
+	if !j.Slots.Acquire(client.ObjectKeyFromObject(instance)) {
 		return journey.WaitEndless(slotRetry, contract.ReasonWaitingForSlot, "connected; waiting for a join slot")
 	}
 	return journey.Done()

@@ -105,7 +105,7 @@ func (j *Join) restore(ctx context.Context, instance *v1alpha1.WindowsInstance,
 		return journey.Done()
 	}
 	status.NodeUID, status.DesiredRevision, status.HeldRevision = string(node.UID), revision, revision
-	j.Slots.Release(instance.UID)
+	j.Slots.Release(client.ObjectKeyFromObject(instance))
 	session.End()
 	return journey.Outcome{Then: journey.Confirm}
 }
@@ -320,7 +320,7 @@ func (j *Join) prepare(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	session.RebootTime, session.RebootedBoot = j.Now(), answer.BootID
 	needs := strings.Join(session.Found.NeedsPrepare, ", ")
 	session.End()
-	j.Slots.Release(instance.UID)
+	j.Slots.Release(client.ObjectKeyFromObject(instance))
 	return journey.Wait(journey.RebootRetry, contract.ReasonRebooting, "rebooting for: %s", needs)
 }
 

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/host"
@@ -93,7 +95,13 @@ func (a *Access) Dial(ctx context.Context, instance *v1alpha1.WindowsInstance, s
 	if err != nil {
 		return Retry(fmt.Errorf("reading the private key: %w", err))
 	}
-	expected, shared, err := a.sharedHostKey(ctx, instance)
+	shared, expected := "", ""
+	if first := a.options.FirstContact; first != nil && instance.Spec.HostKey == "" {
+		var isExpected bool
+		if shared, isExpected, err = first.SharedHostKey(ctx, instance); isExpected {
+			expected = shared
+		}
+	}
 	if problem, ok := contract.AsProblem(err); ok {
 		return WaitEndless(keyRetry, problem.Reason, "%s", problem.Detail)
 	}
@@ -119,22 +127,6 @@ func target(instance *v1alpha1.WindowsInstance, key credential.Key, expected str
 	}
 }
 
-// sharedHostKey returns host keys from user data, which several hosts share. If the user data of this host contained a
-// key, expected and shared are this key, and the host must show it. If not, expected is empty, and shared is the key in
-// the current user data, which must not be pinned. If the user configured a host key, both are empty.
-func (a *Access) sharedHostKey(ctx context.Context, instance *v1alpha1.WindowsInstance) (expected, shared string,
-	err error) {
-	if a.options.FirstContact == nil || instance.Spec.HostKey != "" {
-		return "", "", nil
-	}
-	expected, err = a.options.FirstContact.SharedHostKey(ctx, instance)
-	if err != nil || expected != "" {
-		return expected, expected, err
-	}
-	shared, err = a.options.FirstContact.PresentHostKey(ctx)
-	return "", shared, err
-}
-
 // dialFailed distinguishes a host that reboots on the operator's request from a host that can't be reached.
 func (a *Access) dialFailed(instance *v1alpha1.WindowsInstance, session *Session, err error) Outcome {
 	problem, ok := contract.AsProblem(err)
@@ -150,7 +142,7 @@ func (a *Access) dialFailed(instance *v1alpha1.WindowsInstance, session *Session
 		return Fail(contract.NewProblem(contract.ReasonRebootTimedOut, "rebooted at %s and not back since: %s",
 			since.UTC().Format(time.RFC3339), problem.Detail))
 	default:
-		a.options.Slots.Release(instance.UID) // the host queues again after its reboot
+		a.options.Slots.Release(client.ObjectKeyFromObject(instance)) // the host queues again after its reboot
 		return Wait(RebootRetry, contract.ReasonRebooting, "rebooting since %s", since.UTC().Format(time.RFC3339))
 	}
 }

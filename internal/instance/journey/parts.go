@@ -88,16 +88,14 @@ type Origin struct {
 	Drains bool
 }
 
-// FirstContact provides the host keys that hosts got from their user data.
+// FirstContact provides the host key that hosts got from their user data.
 type FirstContact interface {
-	// SharedHostKey returns the SSH host key, "<type> <base64>", that the operator's user data gave to the host of an
-	// instance, or "" if it gave none. Other hosts have the same key, so use it for the first contact only. Over that
-	// connection, the host proves its own keys, and the operator pins one. A repeated call reads again. If the key
-	// should be known, but isn't, SharedHostKey returns a *contract.Problem.
-	SharedHostKey(ctx context.Context, instance *v1alpha1.WindowsInstance) (string, error)
-	// PresentHostKey returns the host key in the user data of new hosts, or "". If SharedHostKey returns "", the host
-	// may show any key. But the operator doesn't pin the present key, because several hosts have it.
-	PresentHostKey(ctx context.Context) (string, error)
+	// SharedHostKey returns the SSH host key, "<type> <base64>", in the operator's user data, or "" if there is none. If
+	// isExpected is true, the host of this instance was certainly created with it, and must show it at the first
+	// contact. Otherwise, the host may show any key. Several hosts have the shared key, so the operator doesn't pin it:
+	// the host proves its own keys over the connection. A repeated call reads again. If it is unknown whether the host
+	// has the key, the error may be a *contract.Problem.
+	SharedHostKey(ctx context.Context, instance *v1alpha1.WindowsInstance) (key string, isExpected bool, err error)
 }
 
 // Parts contains the common parts of all journeys, created from the options.

@@ -11,14 +11,14 @@ import (
 type Slots struct {
 	mu      sync.Mutex
 	limit   int
-	holders map[types.UID]bool
-	waiters []types.UID
-	wake    func(types.UID)
+	holders map[types.NamespacedName]bool
+	waiters []types.NamespacedName
+	wake    func(types.NamespacedName)
 }
 
 // NewSlots returns Slots with this limit. Slots calls wake, without a lock, for each waiter that may try again.
-func NewSlots(limit int, wake func(types.UID)) *Slots {
-	return &Slots{limit: limit, holders: map[types.UID]bool{}, wake: wake}
+func NewSlots(limit int, wake func(types.NamespacedName)) *Slots {
+	return &Slots{limit: limit, holders: map[types.NamespacedName]bool{}, wake: wake}
 }
 
 // SetLimit changes the limit. If there are more holders than the new limit allows, they keep their slots.
@@ -35,35 +35,35 @@ func (s *Slots) SetLimit(limit int) {
 }
 
 // Acquire takes a slot for a host, or adds the host to the queue. It returns true if the host has a slot.
-func (s *Slots) Acquire(id types.UID) bool {
+func (s *Slots) Acquire(key types.NamespacedName) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.holders[id] {
+	if s.holders[key] {
 		return true
 	}
-	index := slices.Index(s.waiters, id)
+	index := slices.Index(s.waiters, key)
 	ahead := index
 	if index < 0 {
 		ahead = len(s.waiters)
 	}
 	if len(s.holders)+ahead < s.limit {
-		s.holders[id] = true
+		s.holders[key] = true
 		if index >= 0 {
 			s.waiters = slices.Delete(s.waiters, index, index+1)
 		}
 		return true
 	}
 	if index < 0 {
-		s.waiters = append(s.waiters, id)
+		s.waiters = append(s.waiters, key)
 	}
 	return false
 }
 
 // Release releases a host's slot, or removes the host from the queue. For any other host, it does nothing.
-func (s *Slots) Release(id types.UID) {
+func (s *Slots) Release(key types.NamespacedName) {
 	s.mu.Lock()
-	delete(s.holders, id)
-	if index := slices.Index(s.waiters, id); index >= 0 {
+	delete(s.holders, key)
+	if index := slices.Index(s.waiters, key); index >= 0 {
 		s.waiters = slices.Delete(s.waiters, index, index+1)
 	}
 	next := s.next()
@@ -79,13 +79,13 @@ func (s *Slots) Held() int {
 }
 
 // next returns the waiters that can now get a free slot.
-func (s *Slots) next() []types.UID {
+func (s *Slots) next() []types.NamespacedName {
 	free := max(0, s.limit-len(s.holders))
 	return slices.Clone(s.waiters[:min(free, len(s.waiters))])
 }
 
-func (s *Slots) wakeAll(ids []types.UID) {
-	for _, id := range ids {
-		s.wake(id)
+func (s *Slots) wakeAll(keys []types.NamespacedName) {
+	for _, key := range keys {
+		s.wake(key)
 	}
 }
