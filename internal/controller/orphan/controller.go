@@ -196,8 +196,14 @@ const (
 // claimed reports whether this Node belongs to an instance, or may soon belong to one. Kubelet may have written the
 // annotation with the instance, so this annotation counts only if that instance has no Node yet.
 func (r *Reconciler) claimed(ctx context.Context, node *corev1.Node) (claim, error) {
+	name, _ := strings.CutPrefix(node.Annotations[contract.InstanceAnnotation], r.namespace+"/")
+	named := &v1alpha1.WindowsInstance{}
+	err := r.client.Get(ctx, client.ObjectKey{Namespace: r.namespace, Name: name}, named)
+	if err == nil && named.Status.NodeName == node.Name {
+		return claimed, nil // don't list all instances at each event of each Node
+	}
 	instances := &v1alpha1.WindowsInstanceList{}
-	if err := r.client.List(ctx, instances, client.InNamespace(r.namespace), client.UnsafeDisableDeepCopy); err != nil {
+	if err = r.client.List(ctx, instances, client.InNamespace(r.namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return unclaimed, fmt.Errorf("listing instances: %w", err)
 	}
 	found := unclaimed

@@ -290,16 +290,17 @@ func (r *Rollout) look(ctx context.Context, state policy.RolloutState, live bool
 		reader = r.options.Live
 	}
 	instances, nodes := &v1alpha1.WindowsInstanceList{}, &corev1.NodeList{}
-	if err := reader.List(ctx, instances, client.InNamespace(r.options.Namespace)); err != nil {
+	err := reader.List(ctx, instances, client.InNamespace(r.options.Namespace), client.UnsafeDisableDeepCopy)
+	if err != nil {
 		return state, fmt.Errorf("listing instances: %w", err)
 	}
-	var err error
 	if r.options.Sets != nil {
 		if state.Sets, err = r.options.Sets.Sets(ctx, live); err != nil {
 			return state, fmt.Errorf("reading the sets of hosts: %w", err)
 		}
 	}
-	err = reader.List(ctx, nodes, client.MatchingLabels{contract.OSIDLabel: contract.OSIDWindows})
+	err = reader.List(ctx, nodes, client.MatchingLabels{contract.OSIDLabel: contract.OSIDWindows},
+		client.UnsafeDisableDeepCopy)
 	if err != nil {
 		return state, fmt.Errorf("listing nodes: %w", err)
 	}
