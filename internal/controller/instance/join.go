@@ -80,7 +80,7 @@ func (c joining) mayTurn(ctx context.Context, revision string) (policy.Verdict, 
 
 // run runs the phases of the join until a phase waits or fails, or until the join is complete.
 func (c joining) run(ctx context.Context) (ctrl.Result, error) {
-	// A host that joins for the first time requests a slot when it is ready, if its Node is in service: see join.restore.
+	// A host that joins for the first time requests a slot only when it is ready: see join.restore.
 	if status := &c.instance.Status; status.Joined() || status.HasSlot() || c.memory.session.IsGranted {
 		if well, err := c.recovered(ctx); err != nil {
 			return ctrl.Result{}, err

@@ -90,11 +90,11 @@ type Origin struct {
 
 // FirstContact provides the host key that hosts got from their user data.
 type FirstContact interface {
-	// SharedHostKey returns the SSH host key, "<type> <base64>", in the operator's user data, or "" if there is none. If
-	// isExpected is true, the host of this instance was certainly created with it, and must show it at the first
-	// contact. Otherwise, the host may show any key. Several hosts have the shared key, so the operator doesn't pin it:
-	// the host proves its own keys over the connection. A repeated call reads again. If it is unknown whether the host
-	// has the key, the error may be a *contract.Problem.
+	// SharedHostKey returns the SSH host key, "<type> <base64>", in the operator's user data, or "". If isExpected is
+	// true, the host of this instance was certainly created with this key, and must show it at the first contact.
+	// Otherwise, the host may show any key. Several hosts have the shared key, so the operator doesn't pin it: the host
+	// proves its own keys over the connection. A repeated call reads again. If it is unknown whether the host has the
+	// key, the error may be a *contract.Problem.
 	SharedHostKey(ctx context.Context, instance *v1alpha1.WindowsInstance) (key string, isExpected bool, err error)
 }
 
