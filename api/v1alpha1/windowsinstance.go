@@ -400,8 +400,8 @@ type WindowsInstanceStatus struct {
 	// +kubebuilder:validation:MaxLength=128
 	// +optional
 	NodeUID string `json:"nodeUID,omitempty"`
-	// NodeMarks are the keys of the labels, and the taints as "<key>:<effect>", that the operator set on the Node
-	// because of the spec. If a label or a taint is removed from the spec, the operator removes it from the Node.
+	// NodeMarks are the labels and taints that the operator set on the Node because of the spec: the keys of the
+	// labels, and the taints as "<key>:<effect>". What is removed from the spec, the operator removes from the Node.
 	// +kubebuilder:validation:MaxItems=256
 	// +listType=atomic
 	// +optional

@@ -49,7 +49,7 @@ type changeFigures struct {
 	Daemons  map[string]float64 `json:"daemonPerNode"`
 	// Bytes is the size of the manifest and its Secret. Each daemon reads both.
 	Bytes int `json:"bytesPerNode"`
-	// Processor is each program's processor time per node for the change, in milliseconds, without the usage while
+	// Processor is each program's processor time per node for the change, in milliseconds, minus the usage while
 	// nothing changes. All hosts run in the program winlab.
 	Processor map[string]float64 `json:"processorMillisecondsPerNode,omitempty"`
 }

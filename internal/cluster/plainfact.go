@@ -277,7 +277,7 @@ func (p *Plain) Inputs() []Input { return PlainInputs(p.Namespace) }
 func PlainInputs(namespace string) []Input {
 	return []Input{
 		{&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace}}, bundleContent},
-		// Compare only the key of a pull secret, because the namespace also has Secrets without facts.
+		// Compare only the key of a pull secret: no other Secret in this namespace contains facts.
 		{&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace}}, func(o client.Object) string {
 			if secret, ok := o.(*corev1.Secret); ok {
 				return string(secret.Data[corev1.DockerConfigJsonKey])

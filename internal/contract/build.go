@@ -16,8 +16,7 @@ type WindowsBuild struct {
 func WindowsBuilds() []WindowsBuild {
 	return []WindowsBuild{
 		{17763, "Windows Server 2019", 0, "windows2019"},
-		// This build supports overlay networks since an update of April 2022: KB5012637, according to the overlay's own
-		// requirements.
+		// Since an update of April 2022 (KB5012637), this build supports overlay networks.
 		{20348, "Windows Server 2022", 681, "windows2022"},
 		{26100, "Windows Server 2025", 0, "windows2025"},
 	}

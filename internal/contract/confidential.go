@@ -4,7 +4,7 @@ import "strings"
 
 // Confidential is the part of the desired state that only nodes may read. An immutable Secret with the name of the
 // manifest's ConfigMap, windows-services-<revision>, contains the output of Encode under ConfidentialField. The
-// manifest contains the digest of this output, so the revision's name covers both.
+// manifest contains the digest of the Confidential, so the revision's name covers both.
 type Confidential struct {
 	// Salt prevents readers of the public digest from guessing the content. All revisions have the same salt.
 	Salt []byte `json:"salt"`

@@ -49,8 +49,7 @@ func (l Latest) Data() (map[string][]byte, error) {
 	return data, nil
 }
 
-// ParseLatest reads the output of Data. It does not check that the content matches the revision's name. The caller must
-// check this, as for the content of the revision's ConfigMap and Secret.
+// ParseLatest reads the output of Data. The caller must check that the content matches the revision's name.
 func ParseLatest(data map[string][]byte) (Latest, error) {
 	l := Latest{Revision: string(data[latestRevision])}
 	packed, has := data[latestManifest]

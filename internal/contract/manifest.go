@@ -16,8 +16,7 @@ type Manifest struct {
 	// WatchedEnvironmentVars are names of variables. If neither EnvironmentVars nor the confidential environment sets
 	// such a variable, the daemon removes it from the node.
 	WatchedEnvironmentVars []string `json:"watchedEnvironmentVars,omitempty"`
-	// Confidential is the digest (lower-case hex SHA-256) of the manifest's Confidential, as Confidential.Encode
-	// returns it. It is empty if the manifest has no Confidential.
+	// Confidential is the digest of the manifest's Confidential, as Confidential.Encode returns it, or empty.
 	Confidential string `json:"confidential,omitempty"`
 	// ConfidentialEnvironment is a digest of the environment in the Confidential. The digest changes with the
 	// environment, but doesn't reveal it: see Confidential.EnvironmentDigest.
@@ -48,18 +47,16 @@ type Log struct {
 	// MaxSize is the size, in bytes, of a full file.
 	MaxSize int64 `json:"maxSize,omitempty"`
 	// MaxAgeSeconds is the maximum age of an older file, by its time of modification. The daemon removes files beyond
-	// this age, even if Rotates is set.
+	// it, even if Rotates is set.
 	MaxAgeSeconds int64 `json:"maxAgeSeconds,omitempty"`
-	// MaxFiles is the maximum number of older files. The daemon removes the oldest files beyond this number, even if
-	// Rotates is set.
+	// MaxFiles is the maximum number of older files. The daemon removes the oldest, even if Rotates is set.
 	MaxFiles int `json:"maxFiles,omitempty"`
 }
 
 // Service is one Windows service.
 type Service struct {
 	Name string `json:"name"`
-	// Command is the full command line. The daemon replaces the names of variables in it by their values, as literal
-	// text.
+	// Command is the full command line. The daemon replaces the variables in it by their values, as literal text.
 	Command       string         `json:"path"`
 	NodeVariables []NodeVariable `json:"nodeVariablesInCommand,omitempty"`
 	// HostVariables are facts that the daemon finds on the host itself, without a script.
@@ -75,8 +72,7 @@ type Service struct {
 	// RequiresFile is a file that another program writes. Without this file, the service would end at once. The daemon
 	// starts the service as soon as the file exists. No other service waits for this service.
 	RequiresFile string `json:"requiresFile,omitempty"`
-	// Log is the service's log, or nil if the service has no log. The daemon applies the limits of the log. If only
-	// this field changes, no service is restarted.
+	// Log is the service's log, or nil. The daemon applies its limits. If only this field changes, no service restarts.
 	Log *Log `json:"log,omitempty"`
 }
 
@@ -120,8 +116,7 @@ const (
 	FactFlannelKubeconfig Fact = "flannelKubeconfig"
 )
 
-// ServiceToken is a token that the daemon stores on the host for a service, while the manifest contains Fact. The token
-// is bound to the Node.
+// ServiceToken is a token, bound to the Node, that the daemon stores for a service while the manifest contains Fact.
 type ServiceToken struct {
 	Fact    Fact
 	Account string

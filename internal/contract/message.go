@@ -18,7 +18,7 @@ const (
 	VerbFetch     Verb = "fetch"     // fetch, verify and store blobs; for hosts without SSH
 	VerbBootstrap Verb = "bootstrap" // write files, start bootstrap services, create the daemon's key
 	VerbHandover  Verb = "handover"  // store the daemon's certificate, install and start the daemon
-	VerbCleanup   Verb = "cleanup"   // remove everything that we created, restore previous values
+	VerbCleanup   Verb = "cleanup"   // remove everything that the daemon created, restore previous values
 )
 
 // Answer is the envelope of every verb's answer.
@@ -85,8 +85,7 @@ type HostFacts struct {
 	DiskFree    int64     `json:"diskFree"` // bytes on the system drive
 	Memory      int64     `json:"memory"`   // bytes
 	NodeIP      string    `json:"nodeIP"`
-	// NodeName is the name that the Node has or will have: the value of the fact in PreflightRequest.NodeName. In most
-	// cases it equals Hostname.
+	// NodeName is the name that the Node has or will have: the value of the fact in PreflightRequest.NodeName.
 	NodeName string `json:"nodeName,omitempty"`
 }
 
@@ -121,14 +120,12 @@ type BootstrapRequest struct {
 	NodeName string   `json:"nodeName"`
 	Revision string   `json:"revision"`
 	Manifest Manifest `json:"manifest"`
-	// Confidential is the manifest's confidential part, as in the published Secret (see ParseConfidential). It is empty
-	// if the manifest has no confidential part.
+	// Confidential is the manifest's confidential part, as in the published Secret (see ParseConfidential), or empty.
 	Confidential []byte `json:"confidential,omitempty"`
 	// NodeIP is the value of FactNodeIP on this host from now on. If it is empty, this is the address of the interface
 	// with the default route. The daemon stores NodeIP in its state file.
 	NodeIP string `json:"nodeIP,omitempty"`
-	// BootstrapKubeconfig is kubelet's first, short-lived credential. The daemon deletes it from the host once
-	// kubelet has its own credential.
+	// BootstrapKubeconfig is kubelet's first, short-lived credential. The daemon deletes it once kubelet has its own.
 	BootstrapKubeconfig []byte `json:"bootstrapKubeconfig"`
 	// Register means that no Node with this name exists. kubelet registers its Node only when it starts. So the daemon
 	// restarts a running kubelet, unless this call has just started it.
@@ -137,8 +134,7 @@ type BootstrapRequest struct {
 	ExternalNetwork bool `json:"externalNetwork,omitempty"`
 }
 
-// BootstrapAnswer contains the daemon's certificate request. The key never leaves the host. A repeated call uses
-// the same key.
+// BootstrapAnswer contains the daemon's certificate request. The key never leaves the host; repeated calls reuse it.
 type BootstrapAnswer struct {
 	NodeName  string `json:"nodeName"`
 	DaemonCSR []byte `json:"daemonCSR"` // PEM, CN system:wicd-node:<node>, O system:wicd-nodes

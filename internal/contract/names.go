@@ -12,8 +12,7 @@ const (
 const (
 	// OperatorServiceAccount is the ServiceAccount of the operator, in OperatorNamespace.
 	OperatorServiceAccount = "windows-machine-config-operator"
-	// BootstrapServiceAccount is the identity that a kubelet uses to request its first certificate. It is in the
-	// operator's namespace.
+	// BootstrapServiceAccount, in the operator's namespace, is the identity for kubelets' first certificate requests.
 	BootstrapServiceAccount = "node-bootstrapper"
 	// CredentialIDExtra is the key of a requester's extra field with the ID of the token. The API server sets it.
 	CredentialIDExtra = "authentication.kubernetes.io/credential-id"

@@ -30,12 +30,10 @@ const (
 	DesiredRevisionAnnotation = Prefix + "desired-version"
 	// RebootRequiredAnnotation requests a reboot from the operator. Its value is empty.
 	RebootRequiredAnnotation = Prefix + "reboot-required"
-	// PublicKeyHashAnnotation is the hex SHA-256 of the authorized_keys line of the SSH public key, without the
-	// newline.
+	// PublicKeyHashAnnotation is the hex SHA-256 of the authorized_keys line of the SSH public key, without newline.
 	PublicKeyHashAnnotation = Prefix + "pub-key-hash"
 	// HostKeyAnnotation and HostKeyTypeAnnotation show the pinned host key (base64 of its wire format) and its
-	// algorithm. They are only information: the operator uses the pin in the WindowsInstance, which the node can't
-	// edit.
+	// algorithm. The operator itself uses the pin in the WindowsInstance, which the node can't edit.
 	HostKeyAnnotation     = Prefix + "ssh-host-key"
 	HostKeyTypeAnnotation = Prefix + "ssh-host-key-type"
 	// InstanceAnnotation names the WindowsInstance that a Node belongs to, as namespace/name.
@@ -54,7 +52,7 @@ const (
 	StagedAnnotation      = Prefix + "staged-version"
 	StagedBytesAnnotation = Prefix + "staged-bytes"
 	StageStatusAnnotation = Prefix + "stage-status"
-	// BootIDAnnotation identifies the current boot of Windows. If the value changes, the host has rebooted.
+	// BootIDAnnotation identifies the current boot of Windows. It changes with each reboot.
 	BootIDAnnotation = Prefix + "boot-id"
 	// CertificateEndAnnotation is the time when the daemon's certificate expires, in RFC 3339. After that time, the
 	// daemon can't report the expiry, so it writes the annotation in advance.
@@ -82,8 +80,7 @@ const MachineAPIVersion = "machine.openshift.io/v1beta1"
 
 // Annotations of Machines, of the sets that own them, and of our own objects.
 const (
-	// SSHPortAnnotation on a Machine is the port of its SSH server, if the port is not 22. Machines have no field
-	// for it.
+	// SSHPortAnnotation on a Machine is the port of its SSH server if it isn't 22. Machines have no such field.
 	SSHPortAnnotation = Prefix + "ssh-port"
 	// MinAvailableAnnotation on a MachineSet is the number or percentage of its Windows nodes that must stay available
 	// when the operator replaces Machines. If the annotation is missing, the rollout budget decides.
@@ -111,6 +108,5 @@ const (
 // InstanceFinalizer keeps a WindowsInstance until its host is clean.
 const InstanceFinalizer = Prefix + "host"
 
-// AboutRevision returns the beginning of the detail in a daemon's report about a revision that isn't applied. It tells
-// the operator which revision the report is about.
+// AboutRevision returns the beginning of the detail in a daemon's report about a revision that isn't applied.
 func AboutRevision(revision string) string { return "revision " + revision + ": " }

@@ -75,8 +75,7 @@ func FilesFromConfigMap(data map[string]string) ([]File, error) {
 	return files, nil
 }
 
-// Data returns the manifest as a ConfigMap's data. Equal manifests give equal data. Data omits optional keys with empty
-// values.
+// Data returns the manifest as a ConfigMap's data, without empty optional keys. Equal manifests give equal data.
 func (m Manifest) Data() (map[string]string, error) {
 	data := make(map[string]string, 7)
 	put := func(key string, value any) error {
@@ -127,8 +126,7 @@ func (m Manifest) Digest() string {
 	return DataDigest(data)
 }
 
-// DataDigest is the lower-case hex SHA-256 of the data of a ConfigMap with a manifest. It is part of the revision's
-// name.
+// DataDigest is the lower-case hex SHA-256 of a manifest's ConfigMap data. It is part of the revision's name.
 func DataDigest(data map[string]string) string {
 	sum := sha256.New()
 	for _, key := range slices.Sorted(maps.Keys(data)) {

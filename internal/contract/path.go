@@ -68,15 +68,13 @@ const (
 	PathExporterWebConfig = `C:\k\tls\windows-exporter-webconfig.yaml`
 	// PathKubeletServingPair contains kubelet's serving certificate and key. It doesn't exist before kubelet has them.
 	PathKubeletServingPair = `C:\var\lib\kubelet\pki\kubelet-server-current.pem`
-	// PathState is the state file. In it, the daemon records what it applied, what it created, and what existed before.
-	// So cleanup can remove exactly what the daemon created.
+	// PathState is the state file: what the daemon applied and created, and what existed before, for cleanup.
 	PathState = `C:\k\wicd-state.json`
 	// PathDaemonLog is the daemon's log. Users' log collectors expect this name.
 	PathDaemonLog = DirDaemonLog + `\` + ServiceDaemon + `.exe.INFO`
 	// PathReport is the daemon's report about the host, for people: a NodeReport as JSON.
 	PathReport = DirDaemonLog + `\report.json`
-	// PathLock exists only while a verb runs, or while the daemon checks that no verb runs. Ordinary users can't create
-	// a file there.
+	// PathLock exists only while a verb runs or the daemon checks that none runs. Ordinary users can't create it.
 	PathLock = `C:\Windows\windows-instance-config-daemon.lock`
 	// PathMetrics are the daemon's counters in Prometheus' text format.
 	PathMetrics = `C:\k\metrics\wicd.prom`

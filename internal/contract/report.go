@@ -37,8 +37,7 @@ type ReportedState struct {
 	FailedUntil *time.Time `json:"failedUntil,omitempty"`
 	// Reboots counts the reboots that were requested to prepare the host.
 	Reboots int `json:"reboots,omitempty"`
-	// Directories, Files, Certificates and Variables are the numbers of these objects that the daemon created or
-	// changed.
+	// Directories, Files, Certificates and Variables count the objects that the daemon created or changed.
 	Directories  int      `json:"directories"`
 	Files        int      `json:"files"`
 	Certificates int      `json:"certificates"`

@@ -4,8 +4,7 @@ import "strings"
 
 const uploadedDigits = 16
 
-// UploadedName returns the file name that a daemon's binary with this digest (lower-case hex SHA-256) has in the RPC
-// directory.
+// UploadedName returns the file name of a daemon's binary with this hex digest in the RPC directory.
 func UploadedName(digest string) string {
 	return "wicd-" + digest[:min(uploadedDigits, len(digest))] + ".exe"
 }

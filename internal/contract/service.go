@@ -20,8 +20,7 @@ const (
 	SourceVIPEndpointName = "VIPEndpoint"
 )
 
-// LogFile returns the path of a service's log. Users' log collectors expect these paths. For the daemon, it returns the
-// path of the newest log file.
+// LogFile returns the path of a service's (newest) log file. Users' log collectors expect these paths.
 func LogFile(service string) string {
 	switch service {
 	case ServiceDaemon:

@@ -13,14 +13,12 @@ const (
 	// to every machine for the first connection of the operator.
 	HostKeySecret = "windows-ssh-host-key"
 	HostKeyField  = "private-key.pem"
-	// HostKeyPublishedAnnotation on UserDataSecret is the time when the host key was added to the Secret's script, in
-	// RFC 3339.
+	// HostKeyPublishedAnnotation on UserDataSecret is when the Secret's script got the host key, in RFC 3339.
 	HostKeyPublishedAnnotation = Prefix + "in-user-data"
-	// WaySinceAnnotation on UserDataSecret is the time when the Secret's script last changed between joining over SSH
-	// and joining without SSH, in RFC 3339. Machines from before this time have the other script.
+	// WaySinceAnnotation on UserDataSecret is when the script last switched between joining with and without SSH, in
+	// RFC 3339. Machines from before this time have the other script.
 	WaySinceAnnotation = Prefix + "way-since"
-	// ReplacementsConfigMap in the operator's namespace lists, for each MachineSet, the Machines that were replaced
-	// without success.
+	// ReplacementsConfigMap in the operator's namespace lists, per MachineSet, Machines replaced without success.
 	ReplacementsConfigMap = "windows-machine-replacements"
 	// SlotsConfigMap in the operator's namespace lists the slots of the rollout budget.
 	SlotsConfigMap = "windows-rollout-places"

@@ -17,9 +17,9 @@ import (
 )
 
 const (
-	// takeover is how long a new leader trusts the dates in objects. If the leader first sees a state during this time,
-	// the state began at its date, because the leader may have missed its start. If the leader first sees a state after
-	// this time, the state began when the leader saw it, whatever its date is.
+	// takeover is how long a new leader trusts the dates in objects. A state that the leader first sees during this
+	// time began at its date, because the leader may have missed the beginning. A state that the leader first sees
+	// later began at that moment, whatever its date is.
 	takeover = 2 * time.Minute
 	// kept is how long a record is kept after a caller last asked for it. Callers that wait ask at least once an hour.
 	kept = 2 * time.Hour

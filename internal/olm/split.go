@@ -158,9 +158,9 @@ func bindsNodes(object *unstructured.Unstructured) (bool, error) {
 	}), err
 }
 
-// refer changes a binding of a Role in a different namespace: the binding now refers to the ClusterRole that replaces
-// the Role, and has the same name as the ClusterRole. The binding must not keep its name. An earlier installation may
-// have left a binding with that name, and the role of an existing binding can't be changed.
+// refer changes a binding of a Role in a different namespace. The binding gets the role and the name of the ClusterRole
+// that replaces the Role. With its old name, it might collide with a binding of an earlier installation: the role of an
+// existing binding can't be changed.
 func refer(binding *unstructured.Unstructured) error {
 	name, _, err := unstructured.NestedString(binding.Object, "roleRef", "name")
 	if err != nil {
