@@ -133,8 +133,7 @@ func reportOn(r row) (instanceReport, error) {
 	return entry, fmt.Errorf("host %s did not get there: %s", entry.Name, entry.Message)
 }
 
-// removalTimeout limits the time of a host's removal. It is longer than a minute, because a host that joined by itself
-// removes its service only after a minute.
+// removalTimeout limits the time of a host's removal, which takes a minute for a host that joined by itself.
 const removalTimeout = 2 * time.Minute
 
 // remove removes a host from the cluster and checks that nothing remains on the host.

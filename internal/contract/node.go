@@ -78,7 +78,7 @@ const (
 // MachineAPIVersion is the API version of Machines, for code that refers to Machines without reading them.
 const MachineAPIVersion = "machine.openshift.io/v1beta1"
 
-// Annotations of Machines, of the sets that own them, and of our own objects.
+// Annotations of Machines, of the sets that own them, and of the operator's own objects.
 const (
 	// SSHPortAnnotation on a Machine is the port of its SSH server if it isn't 22. Machines have no such field.
 	SSHPortAnnotation = Prefix + "ssh-port"

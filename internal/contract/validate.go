@@ -23,8 +23,8 @@ func protectedVariables() []string {
 }
 
 // Validate returns a *Problem with ReasonManifestInvalid that lists everything that could harm a host: programs and
-// files outside of our directories, names that belong to the daemon or to Windows, and facts that this release can't
-// find. It checks nothing else, because the revision's name proves that the operator wrote the manifest.
+// files outside of the operator's directories, names that belong to the daemon or to Windows, and facts that this
+// release can't find. It checks nothing else, because the revision's name proves that the operator wrote the manifest.
 func (m Manifest) Validate() error {
 	all := append(fileViolations(m.Files), environmentViolations(m.EnvironmentVars, m.WatchedEnvironmentVars)...)
 	for _, s := range m.Services {

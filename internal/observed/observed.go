@@ -60,8 +60,8 @@ func (l *Log) Lead() {
 	}
 }
 
-// Since returns the start of a state that the object contains a date for. If the date differs from the last call, a new
-// state has begun. what distinguishes several states of an object.
+// Since returns the start of a state that the object contains a date for. If the date differs from the date in the last
+// call, a new state has begun. what distinguishes several states of an object.
 func (l *Log) Since(object metav1.Object, what string, dated time.Time) policy.Since {
 	return l.look(key{object.GetUID(), object.GetName(), what}, dated, true)
 }

@@ -96,8 +96,7 @@ func withinBudget(node string, fleet Fleet, maxUnavailable *intstr.IntOrString) 
 	}
 }
 
-// blocked returns a text that describes the budget and lists the unavailable nodes without a slot, because a user may
-// have to repair these nodes.
+// blocked describes the budget and the unavailable nodes without a slot, because a user may have to repair them.
 func blocked(limit int, withoutSlot ...string) string {
 	return fmt.Sprintf("no more nodes may be unavailable, as maxUnavailable is %d%s", limit, some(withoutSlot))
 }

@@ -17,7 +17,7 @@ func staying(f csrFacts) *csrFault {
 	return nil
 }
 
-// joining requires a phase of the join when kubelet and the daemon request their first certificates.
+// joining requires that the join is in a phase when kubelet and the daemon request their first certificates.
 func joining(f csrFacts) *csrFault {
 	due := []v1alpha1.Phase{v1alpha1.PhaseBootstrapping, v1alpha1.PhaseAdopting, v1alpha1.PhaseHandingOver,
 		v1alpha1.PhaseConfirming}

@@ -211,7 +211,7 @@ func memberOf(node *corev1.Node, instance *v1alpha1.WindowsInstance, made made, 
 }
 
 // whyDisrupted returns why a node is being disrupted or is about to be, or "". instance is nil if no instance has the
-// node. If an instance is deleted and its removal needs a slot, its node stays in service until the instance has it.
+// node. If the removal of an instance needs a slot, the node stays in service until the instance has one.
 func whyDisrupted(instance *v1alpha1.WindowsInstance, slot *Slot, machineLeaves bool) string {
 	switch {
 	case machineLeaves:

@@ -42,7 +42,7 @@ const (
 // WhyReplace returns why a Machine should be replaced, according to the status of its instance. It returns an empty
 // cause if the Machine should stay. keyHash is the hash of the current key. A single refusal of the key is not enough.
 // A host that has never accepted a key may refuse the key for refusalTimeout, because its user data may still run. If
-// only refusalTimeout prevents the replacement, after is the rest of it.
+// only refusalTimeout prevents the replacement, after is the time until it ends.
 func WhyReplace(instance *v1alpha1.WindowsInstance, keyHash string, now time.Time,
 	refusalTimeout time.Duration) (cause ReplaceCause, after time.Duration) {
 	status := &instance.Status

@@ -17,8 +17,8 @@ const (
 	// stepBudget is how many bytes a host may send during one step, such as a call: the longest answer, plus
 	// the same size for the overhead of SSH and SFTP.
 	stepBudget = 2 * maxAnswer
-	// For each acknowledgement bytes that the operator sends, the host may send one more byte, to acknowledge them.
-	// OpenSSH sends about 100 bytes for each 32 KiB.
+	// acknowledgement is how many bytes the operator must send before the host may send one more byte. OpenSSH
+	// acknowledges each 32 KiB with about 100 bytes.
 	acknowledgement = 8
 	// maxFirst is how many of a host's first bytes are kept. The key exchange offer is in the first two KiB,
 	// and no host sends much before it.
