@@ -1,11 +1,11 @@
 # <powershell>
-# Lets the operator of Windows nodes log in over SSH. It may run at every boot: it changes only what differs.
-# What it did, or could not do, stands in C:\Windows\Logs\windows-user-data.log; nothing secret does.
+# Lets the operator of Windows nodes log in over SSH. It may run at every boot, because it changes only what differs.
+# C:\Windows\Logs\windows-user-data.log lists what it did and what failed. The log contains no secret.
 Set-StrictMode -Version Latest
 $ErrorActionPreference = 'Stop'
 $ProgressPreference = 'SilentlyContinue'
 
-<# The public key that is authorised, for scripts that look for it:
+<# The authorised public key, for scripts that search for it:
 ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIK0wmN/Cr3JXqmLW7u+g9pTh+wyqDHpSQEIQczXkVx9q
 #>
 $publicKey = 'ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIK0wmN/Cr3JXqmLW7u+g9pTh+wyqDHpSQEIQczXkVx9q'
@@ -20,7 +20,7 @@ function Write-Log([string] $Text) {
     Add-Content -LiteralPath $log -Encoding Ascii -ErrorAction SilentlyContinue -Value ('{0:u} {1}' -f [DateTime]::UtcNow, $Text)
 }
 
-# A step that fails does not keep the next one from its work.
+# If a step fails, the next step still runs.
 function Invoke-Step([string] $Name, [scriptblock] $Step) {
     try {
         & $Step | Out-Null
@@ -31,7 +31,7 @@ function Invoke-Step([string] $Name, [scriptblock] $Step) {
     }
 }
 
-# Administrators and SYSTEM are named by their SIDs, because their names depend on the language of Windows.
+# Use the SIDs of Administrators and SYSTEM, because their names depend on the language of Windows.
 function New-Folder([string] $Path, [string] $Others) {
     if (Test-Path -LiteralPath $Path) { return }
     $rights = New-Object System.Security.AccessControl.DirectorySecurity
@@ -40,7 +40,7 @@ function New-Folder([string] $Path, [string] $Others) {
     Set-Acl -LiteralPath $Path -AclObject $rights
 }
 
-# The rights are there before the content is.
+# Set the rights before the content is written.
 function Set-PrivateFile([string] $Path, [string] $Text) {
     $rights = New-Object System.Security.AccessControl.FileSecurity
     $rights.SetSecurityDescriptorSddlForm('O:S-1-5-32-544D:PAI(A;;FA;;;S-1-5-32-544)(A;;FA;;;S-1-5-18)')
@@ -54,7 +54,7 @@ function Set-PrivateFile([string] $Path, [string] $Text) {
     Set-Acl -LiteralPath $Path -AclObject $rights
 }
 
-# A rule is found by its name, so that there is one of it however often this runs.
+# Find the rule by its name, so that a second run doesn't create a second rule.
 function Set-Rule([string] $Name, [string] $Title, [int] $Port, [string] $Edge) {
     $rule = @{
         Direction = 'Inbound'; Action = 'Allow'; Enabled = 'True'; Profile = 'Any'; Protocol = 'TCP'; LocalPort = $Port; EdgeTraversalPolicy = $Edge
@@ -68,8 +68,8 @@ function Set-Rule([string] $Name, [string] $Title, [int] $Port, [string] $Edge) 
 
 if ((Test-Path -LiteralPath $log) -and (Get-Item -LiteralPath $log).Length -gt 1000000) { Remove-Item -LiteralPath $log }
 
-# Azure makes the administrator capi. Elsewhere the built-in account, whatever its name, must be usable; only one that is disabled gets a password,
-# because Windows enables none without, and nobody ever learns it.
+# On Azure, the cloud creates the administrator capi. On other clouds, the built-in account must be usable, whatever its name is. If the account is
+# disabled, give it a random password that nobody knows, because Windows doesn't enable an account without a password.
 Invoke-Step 'administrator' {
     if (Get-LocalUser -Name 'capi' -ErrorAction SilentlyContinue) { return }
     $administrator = Get-LocalUser | Where-Object { $_.SID.Value -like 'S-1-5-21-*-500' }
@@ -97,7 +97,7 @@ Invoke-Step 'OpenSSH' {
     throw 'not installed. Where Windows Update can not be reached, use an image that has the OpenSSH server.'
 }
 
-# The first of several lines counts for sshd, and a Match block beats them all, so every other line goes.
+# If a setting has several lines, sshd uses the first line, and a Match block overrides it. So delete all other lines.
 Invoke-Step 'sshd_config' {
     New-Folder $ssh '(A;OICI;0x1200a9;;;S-1-5-11)'
     $program = (Get-ItemProperty -LiteralPath 'HKLM:\SYSTEM\CurrentControlSet\Services\sshd').ImagePath.Trim('"')
@@ -119,7 +119,7 @@ Invoke-Step 'sshd_config' {
     }
 }
 
-# Keys that others authorised stay, whether the image or an administrator brought them.
+# Keep all other keys, whether they come from the image or from an administrator.
 Invoke-Step 'authorized key' {
     $path = Join-Path $ssh 'administrators_authorized_keys'
     $lines = @($publicKey)
@@ -127,8 +127,8 @@ Invoke-Step 'authorized key' {
     Set-PrivateFile $path (($lines -join [Environment]::NewLine) + [Environment]::NewLine)
 }
 
-# Once in a machine's life: what an image brought along may be known to others. The Ed25519 key is for the first contact, when the operator can
-# not know this machine's own keys; it learns those over that connection, and trusts no other from then on.
+# Do this only once for each machine: others may know the host keys of the image. The Ed25519 key is for the first contact, because the operator
+# doesn't know this machine's own keys then. Over that connection, the operator learns a key of this machine, and accepts only this key from then on.
 Invoke-Step 'host keys' {
     $mark = Join-Path $ssh 'windows-user-data'
     $machine = (Get-ItemProperty -LiteralPath 'HKLM:\SOFTWARE\Microsoft\Cryptography').MachineGuid

@@ -1,6 +1,6 @@
 <powershell>
-# Makes this host a Windows node. It may run at every boot: it changes only what differs.
-# What it did, or could not do, stands in C:\Windows\Logs\windows-user-data.log; nothing secret does.
+# Makes this host a Windows node. It may run at every boot, because it changes only what differs.
+# C:\Windows\Logs\windows-user-data.log lists what it did and what failed. The log contains no secret.
 Set-StrictMode -Version Latest
 $ErrorActionPreference = 'Stop'
 $ProgressPreference = 'SilentlyContinue'
@@ -13,7 +13,7 @@ function Write-Log([string] $Text) {
     Add-Content -LiteralPath $log -Encoding Ascii -ErrorAction SilentlyContinue -Value ('{0:u} {1}' -f [DateTime]::UtcNow, $Text)
 }
 
-# A step that fails does not keep the next one from its work.
+# If a step fails, the next step still runs.
 function Invoke-Step([string] $Name, [scriptblock] $Step) {
     try {
         & $Step | Out-Null
@@ -24,7 +24,7 @@ function Invoke-Step([string] $Name, [scriptblock] $Step) {
     }
 }
 
-# Administrators and SYSTEM are named by their SIDs, because their names depend on the language of Windows.
+# Use the SIDs of Administrators and SYSTEM, because their names depend on the language of Windows.
 function New-Folder([string] $Path, [string] $Others) {
     if (Test-Path -LiteralPath $Path) { return }
     $rights = New-Object System.Security.AccessControl.DirectorySecurity
@@ -33,7 +33,7 @@ function New-Folder([string] $Path, [string] $Others) {
     Set-Acl -LiteralPath $Path -AclObject $rights
 }
 
-# The rights are there before the content is.
+# Set the rights before the content is written.
 function Set-PrivateFile([string] $Path, [string] $Text) {
     $rights = New-Object System.Security.AccessControl.FileSecurity
     $rights.SetSecurityDescriptorSddlForm('O:S-1-5-32-544D:PAI(A;;FA;;;S-1-5-32-544)(A;;FA;;;S-1-5-18)')
@@ -47,7 +47,7 @@ function Set-PrivateFile([string] $Path, [string] $Text) {
     Set-Acl -LiteralPath $Path -AclObject $rights
 }
 
-# A rule is found by its name, so that there is one of it however often this runs.
+# Find the rule by its name, so that a second run doesn't create a second rule.
 function Set-Rule([string] $Name, [string] $Title, [int] $Port, [string] $Edge) {
     $rule = @{
         Direction = 'Inbound'; Action = 'Allow'; Enabled = 'True'; Profile = 'Any'; Protocol = 'TCP'; LocalPort = $Port; EdgeTraversalPolicy = $Edge
@@ -99,8 +99,8 @@ if ($LASTEXITCODE -ne 0) { throw "The host did not join (exit code $LASTEXITCODE
 }
 }
 
-# Networks of pods would take the route to the metadata service away; this task keeps it. It comes last, because an upgrade of EC2Launch may end
-# the EC2Launch that runs this.
+# Pod networks remove the route to the metadata service. This task restores the route. This step is the last one, because an upgrade of EC2Launch may
+# end the EC2Launch that runs this script.
 Invoke-Step 'EC2Launch' {
     $launch = Join-Path $env:ProgramFiles 'Amazon\EC2Launch\EC2Launch.exe'
     $version = [version] '0.0'
