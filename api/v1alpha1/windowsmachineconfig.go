@@ -80,7 +80,7 @@ type RolloutSpec struct {
 	// +optional
 	SettleTime *metav1.Duration `json:"settleTime,omitempty"`
 	// VerifyTimeout is the maximum time from the switch until the node is verified at its new revision. After that,
-	// the previous revision is restored. A reboot may take as long, but at least 20 minutes.
+	// the previous revision is restored. For a reboot, the limit is at least 20 minutes.
 	// +kubebuilder:default="10m"
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$`

@@ -442,8 +442,8 @@ var explanations = map[Reason]explanation{ //nolint:gochecknoglobals // a table 
 	ReasonMachineNameTaken: {105, "Delete the WindowsInstance with this name. If an entry of windows-instances " +
 		"created it, remove the entry."},
 	ReasonMachineNameInvalid: {106, "Give its MachineSet a name of at most nine characters. A Machine's name is that " +
-		"name and six more characters. It may have at most 15: lower-case letters, digits and hyphens, not digits " +
-		"only."},
+		"name and six more characters, and may have at most 15 characters: lower-case letters, digits and hyphens, " +
+		"not digits only."},
 	ReasonMachineAddressUnusable: {107, "Give the Machine an IPv4 address in the cluster's network, or add an A " +
 		"record of its name to the DNS server that the operator's pod uses."},
 	ReasonMachineAnnotationInvalid: {108, "Correct the named annotation."},
@@ -451,8 +451,8 @@ var explanations = map[Reason]explanation{ //nolint:gochecknoglobals // a table 
 		"ConfigMap absent. To remove them at once, create the ConfigMap without entries."},
 	ReasonInstanceRefused: {110, "Change the quota or policy that the message names, or apply the operator's " +
 		"manifests again to restore its rights. The operator tries again every 30 seconds."},
-	ReasonEntrySettingUnknown: {111, "Use username=<name>, port=<number> and hostKey=<type> <base64> only, each " +
-		"on a separate line."},
+	ReasonEntrySettingUnknown: {111, "Use only username=<name>, port=<number> and hostKey=<type> <base64>, each on a " +
+		"separate line."},
 	ReasonEntryNotUTF8: {112, "Create the entry again from a file in UTF-8. Windows PowerShell writes UTF-16 with >: " +
 		"use Set-Content -Encoding utf8 there."},
 	ReasonEntryUserInvalid: {113, "Write username=<name>, and each further setting on a separate line."},
@@ -461,11 +461,11 @@ var explanations = map[Reason]explanation{ //nolint:gochecknoglobals // a table 
 	ReasonEntryHostKeyInvalid: {115, "Write hostKey=<type> <base64>, as a line of ssh-keyscan shows it."},
 	ReasonUnreachable: {201, "Check that the host is up, that sshd runs, and that TCP port 22 is open from the " +
 		"control plane."},
-	ReasonKeyRefused: {202, "Add the public key to C:\\ProgramData\\ssh\\administrators_authorized_keys on the host, " +
-		"owned by Administrators and SYSTEM only, and check the user name."},
+	ReasonKeyRefused: {202, "Add the public key to C:\\ProgramData\\ssh\\administrators_authorized_keys on the host. " +
+		"Only Administrators and SYSTEM may have access to this file. Check the user name."},
 	ReasonHostKeyMismatch: {203, "If the host was reinstalled, set the new key. If its entry in windows-instances " +
-		"has hostKey, set hostKey there, otherwise set spec.hostKey of the WindowsInstance. Or remove the entry, and " +
-		"add it again when the WindowsInstance is gone. If the host was not reinstalled, find out which machine " +
+		"has hostKey, set it there, otherwise set spec.hostKey of the WindowsInstance. Or remove the entry, and add " +
+		"the entry again when the WindowsInstance is gone. If the host was not reinstalled, find out which machine " +
 		"answers."},
 	ReasonConnectionLost: {204, "Nothing to do: the operator tries again, and continues a transfer where it broke. " +
 		"If this repeats, check what ends connections between the control plane and the host: a firewall, a proxy, a " +
@@ -486,7 +486,7 @@ var explanations = map[Reason]explanation{ //nolint:gochecknoglobals // a table 
 	ReasonHostAwaited: {211, "Run the command on the host, in Windows PowerShell as an administrator. \"kubectl " +
 		"windows add --by-itself\" with the name of the WindowsInstance prints it. If the host belongs to a Machine " +
 		"and has booted, read C:\\Windows\\Logs\\windows-user-data.log on it. If the Machine is older than two " +
-		"hours, delete it."},
+		"hours, delete the Machine."},
 	ReasonJoinTokenExpired: {212, "Run \"kubectl windows add --by-itself\" with the name of the WindowsInstance " +
 		"again: it prints a command with a new token."},
 	ReasonHostSilent: {213, "Check that the host is up and reaches the API server, and that its service " +

@@ -33,21 +33,21 @@ type meters struct {
 func newMeters(registry prometheus.Registerer) (*meters, error) {
 	m := &meters{
 		bytes: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "wmco_payload_sent_bytes_total", Help: "Bytes of the payload that daemons were given.",
+			Name: "wmco_payload_sent_bytes_total", Help: "Bytes of the payload that daemons fetched.",
 		}),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "wmco_payload_requests_total", Help: "Requests for blobs of the payload, by how they ended: " +
+			Name: "wmco_payload_requests_total", Help: "Requests for parts of the payload, by result: " +
 				"sent, cut, busy, refused, missing, failed.",
 		}, []string{"result"}),
 		failed: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "wmco_payload_failed_connections_total", Help: "Connections to the payload server that ended " +
-				"without a request, by reason: certificate (none was shown), full (closed, as too many were open).",
+				"without a request, by reason: certificate (none was shown), full (too many were open).",
 		}, []string{"reason"}),
 		sending: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "wmco_payload_transfers", Help: "Blobs that are being sent now.",
+			Name: "wmco_payload_transfers", Help: "Transfers of the payload in progress.",
 		}),
 		waiting: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "wmco_payload_waiting", Help: "Requests that wait for a transfer slot.",
+			Name: "wmco_payload_waiting", Help: "Requests that wait until another transfer ends.",
 		}),
 	}
 	if registry == nil {

@@ -89,7 +89,7 @@ const (
 	ActionWait           UpgradeAction = ""
 	ActionRequestStaging UpgradeAction = "request from the daemon that it fetches the payload"
 	ActionTakeSlot       UpgradeAction = "request a slot in the rollout budget"
-	ActionJoin           UpgradeAction = "join the host again over SSH"
+	ActionJoin           UpgradeAction = "join the host again"
 	ActionDrain          UpgradeAction = "cordon the node, and evict its pods"
 	ActionSwitch         UpgradeAction = "request the revision, or the reboot, from the daemon"
 	ActionFail           UpgradeAction = "fail: see the step Failed"

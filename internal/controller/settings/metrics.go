@@ -24,11 +24,11 @@ func newMeters(registry prometheus.Registerer) (*meters, error) {
 	m := &meters{
 		nodes: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "wmco_rollout_nodes",
-			Help: "Nodes by how they are in the rollout of the desired revision.",
+			Help: "Nodes by their state in the rollout of the desired revision.",
 		}, []string{"state"}),
 		phases: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "wmco_rollout_phase",
-			Help: "1 for the phase that the rollout is in, 0 for the others.",
+			Help: "1 for the current phase of the rollout, 0 for the other phases.",
 		}, []string{"phase"}),
 		failed: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "wmco_rollout_failures",
@@ -36,16 +36,16 @@ func newMeters(registry prometheus.Registerer) (*meters, error) {
 		}),
 		lacks: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "wmco_prerequisite_problems",
-			Help: "Problems that keep hosts from joining, by reason. Absent without problems.",
+			Help: "Problems that keep hosts from joining, by reason. Absent if there are none.",
 		}, []string{"reason"}),
 		rejected: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "wmco_rejected_settings",
-			Help: "Settings that were rejected, by reason. Absent when there are none.",
+			Help: "Rejected settings, by reason. Absent if there are none.",
 		}, []string{"reason"}),
 		degraded: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "wmco_degraded_problems",
-			Help: "Other problems, which are not of a setting, an instance or a rollout and don't keep hosts from " +
-				"joining, by reason. Absent without problems.",
+			Help: "Problems that no other metric counts, and that make the WindowsMachineConfig Degraded, by " +
+				"reason. Absent if there are none.",
 		}, []string{"reason"}),
 	}
 	for _, c := range []prometheus.Collector{m.nodes, m.phases, m.failed, m.lacks, m.rejected, m.degraded} {

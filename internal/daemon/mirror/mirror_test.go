@@ -367,7 +367,7 @@ func TestCountersAreInAFileThatTheExporterReads(t *testing.T) {
 	writing.Go(func() { h.service.Reporter.Write(ctx) })
 	defer writing.Wait()
 	defer stop()
-	want := fmt.Sprintf(`# HELP wicd_resolver_failures_total Requests of containerd that no registry answered to the end, or that the cluster refuses.
+	want := fmt.Sprintf(`# HELP wicd_resolver_failures_total Requests of containerd that no registry answered completely, or that the cluster refuses.
 # TYPE wicd_resolver_failures_total counter
 wicd_resolver_failures_total 0
 # HELP wicd_resolver_served_bytes_total Bytes of manifests and layers that came from a registry.

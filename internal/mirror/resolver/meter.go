@@ -30,13 +30,13 @@ func NewMetrics() *Metrics {
 	return &Metrics{
 		Gatherer: registry, known: map[string]bool{},
 		failures: factory.NewCounter(prometheus.CounterOpts{Name: "wicd_resolver_failures_total",
-			Help: "Requests of containerd that no registry answered to the end, or that the cluster refuses."}),
+			Help: "Requests of containerd that no registry answered completely, or that the cluster refuses."}),
 		served: factory.NewCounterVec(prometheus.CounterOpts{Name: "wicd_resolver_served_total",
 			Help: "Requests of containerd that a registry answered."}, []string{"registry"}),
 		bytes: factory.NewCounterVec(prometheus.CounterOpts{Name: "wicd_resolver_served_bytes_total",
 			Help: "Bytes of manifests and layers that came from a registry."}, []string{"registry"}),
 		skipped: factory.NewCounterVec(prometheus.CounterOpts{Name: "wicd_resolver_skipped_total",
-			Help: "How often a registry was skipped for the next, and why."}, []string{"registry", "reason"}),
+			Help: "How often a registry was skipped, by reason."}, []string{"registry", "reason"}),
 	}
 }
 
