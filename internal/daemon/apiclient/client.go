@@ -23,7 +23,6 @@ import (
 
 // Client is a connection to the API server.
 type Client struct {
-	// Client is the client of the Kubernetes API.
 	Client  dynamic.Interface
 	options Options
 	dialer  *connrotation.Dialer

@@ -9,7 +9,6 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// refusedLimit bounds the request.
 const refusedLimit = 15 * time.Second
 
 // Refused reports whether the API server in a kubeconfig refuses a client certificate. The API server refuses even a

@@ -57,7 +57,8 @@ type Renewer struct {
 	// Renewed is called after a new certificate has been stored. If it returns an error, it is called again later.
 	Renewed func() error
 	Clock   clock.Clock
-	// Spread returns a number in [0,1): the larger, the earlier this daemon renews. If Spread is nil, it is random.
+	// Spread returns a number in [0,1): the larger the number, the earlier this daemon renews. If Spread is nil, the
+	// number is random.
 	Spread func() float64
 }
 
@@ -103,8 +104,8 @@ func (r *Renewer) Run(ctx context.Context) {
 			return min(due, longestWait)
 		}
 		if !r.Clock.Now().Before(pair.Leaf.NotAfter) {
-			// The API server refuses an expired certificate, even for its renewal. The operator issues another one when
-			// it joins the host again.
+			// The API server refuses an expired certificate, even for its renewal. The operator issues another
+			// certificate when it joins the host again.
 			log.Info("the certificate has expired; the host is held at what was last known until it gets another one "+
 				"from the operator", "expired", pair.Leaf.NotAfter)
 			return pause

@@ -43,11 +43,11 @@ func Reach(ctx context.Context, to Server, now func() time.Time) error {
 
 // Trust makes this process, and later processes of the daemon, verify the API server by another CA bundle.
 //
-// While the new bundle doesn't verify the API server, settled is false, and the caller must call Trust again. Until
-// then, Trust trusts the previous bundle together with the new one. Otherwise the daemon could no longer connect and
-// receive a correct bundle. Exception: if the parameter next is false, the host already has the bundle's revision, and
-// a later join may have installed the previous bundle. Then Trust keeps only the previous bundle until the new one
-// verifies the API server. A second call with the same bundle changes nothing.
+// Until the new bundle verifies the API server, settled is false, the daemon also trusts the previous bundle, and the
+// caller must call Trust again. Without the previous bundle, the daemon might be unable to connect and to receive a
+// correct bundle. Exception: if the parameter next is false, the host already has the bundle's revision, and a later
+// join may have installed the previous bundle. In this case, the daemon trusts only the previous bundle until the new
+// bundle verifies the API server. A second call with the same bundle changes nothing.
 func (l *Client) Trust(ctx context.Context, ca []byte, next bool) (settled bool, err error) {
 	server, err := readKubeconfig(l.options.Files, l.options.Kubeconfig)
 	if err != nil || bytes.Equal(server.CA, ca) {

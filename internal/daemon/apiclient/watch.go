@@ -137,7 +137,6 @@ func (w *Watch) Run(ctx context.Context) {
 	})
 }
 
-// only selects one object by its name.
 func only(name string) string {
 	return fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
 }
@@ -230,7 +229,6 @@ func (w *Watch) watchFrom(ctx context.Context, version string) (string, error) {
 	return version, nil
 }
 
-// take processes one event, and returns its resource version.
 func (w *Watch) take(event watch.Event) (version string, err error) {
 	if event.Type == watch.Error {
 		return "", fmt.Errorf("watching %s: %w", w.name, apierrors.FromObject(event.Object))

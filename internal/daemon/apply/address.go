@@ -10,13 +10,13 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/plan"
 )
 
-// addressGrace is how long the host may lack the node's address before the node gets another one. The address
+// addressGrace is how long the host may lack the node's address before the node gets another address. The address
 // disappears for a short time while a link is down and while HNS creates a network.
 const addressGrace = time.Minute
 
-// nodeIP returns the node's address. If the instance sets no address, this is the node's last address. If there is
-// none, or the host has lacked it for addressGrace, the result is empty, and the node gets the address of the default
-// route.
+// nodeIP returns the address that the instance sets, or else the node's last address. If the node has no last address,
+// or the host has lacked that address for addressGrace, the result is empty, and the node gets the address of the
+// default route.
 func (a *Applier) nodeIP(ctx context.Context) string {
 	last := a.state.LastIP
 	if last == "" || a.state.NodeIP != "" {

@@ -13,9 +13,9 @@ import (
 )
 
 // If a step with the same goal is taken maxRepeats times within repeatsWindow, something else undoes it: a group policy
-// or another tool. These act at most every few minutes. A person who experiments rarely reaches this limit. At the
-// limit, the daemon reports the conflict and takes the step less and less often, so that two programs don't fight all
-// day. The daemon notices the end of a conflict after lastPause at the latest. A reported problem blocks the next
+// or another tool. Such programs act at most every few minutes. A person who experiments rarely reaches this limit. At
+// the limit, the daemon reports the conflict and takes the step less and less often, so that two programs don't fight
+// all day. The daemon notices the end of a conflict after lastPause at the latest. A reported problem blocks the next
 // revision. So if no step was needed for twice the pause, the daemon no longer reports the problem.
 const (
 	maxRepeats    = 3

@@ -24,8 +24,8 @@ func dirReserved(network string) string { return dirNetworks + `\` + network }
 const reservation = contract.SourceVIPEndpointName + "\r\n"
 
 // reserve prevents pods from getting the address of kube-proxy's endpoint. HNS takes this address from host-local's
-// range, but host-local only knows an address if it finds a file for it. If a pod already has the address, reserve does
-// nothing. A later call reserves the address when the pod's file is gone.
+// range, but host-local knows only addresses that have a file. If a pod already has the address, reserve does nothing.
+// A later call reserves the address when the pod's file is gone.
 func (a *Applier) reserve(ctx context.Context, network, address string) *contract.Problem {
 	dir := dirReserved(network)
 	path := dir + `\` + address
@@ -45,8 +45,9 @@ func (a *Applier) reserve(ctx context.Context, network, address string) *contrac
 	return nil
 }
 
-// ReleaseAddresses deletes our reservations in every network. It keeps a reservation below a directory of a user
-// without administrator rights and returns its path, because that user could redirect the deletion to other files.
+// ReleaseAddresses deletes our reservations in every network. If a user without administrator rights owns a directory
+// above a reservation, ReleaseAddresses keeps the reservation and returns its path. Otherwise that user could redirect
+// the deletion to other files.
 func ReleaseAddresses(files winos.Files) (kept []string, err error) {
 	networks, err := files.List(dirNetworks)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -70,7 +71,6 @@ func ReleaseAddresses(files winos.Files) (kept []string, err error) {
 	return kept, errors.Join(all...)
 }
 
-// reservations returns our files in the directory of one network.
 func reservations(files winos.Files, dir string) (ours []string, err error) {
 	entries, err := files.List(dir)
 	if err != nil {

@@ -31,15 +31,14 @@ type histories struct {
 	of  map[string]*history
 }
 
-// history is the history of one service.
 type history struct {
 	// up reports that the service was running at the last check, or that we have started it since. pid is the process
-	// at that time, or 0 if the process had already ended.
+	// ID at that time, or 0 if the process had already ended.
 	up   bool
 	pid  uint32
 	ends []time.Time
 	// with is the digest of the inputs of the last start, and started is the time of that start. The next start must
-	// wait until rest has passed since then.
+	// wait until the time rest has passed since started.
 	with    string
 	started time.Time
 	rest    time.Duration
@@ -67,7 +66,7 @@ func (l *histories) saw(name string, s winos.Service) {
 	l.is(name, s.State == winos.ServiceRunning, s.PID)
 }
 
-// ended reports whether a service that was up has ended since.
+// ended reports whether a service that was up at the last check has ended.
 func (l *histories) ended(name string, s winos.Service) bool {
 	known := l.of[name]
 	return known != nil && known.up && (s.State != winos.ServiceRunning || known.pid != 0 && known.pid != s.PID)
@@ -133,7 +132,6 @@ func CrashLooping(name string) state.Fault {
 	return state.Fault{Problem: *problem, About: name, CrashLooping: true}
 }
 
-// crashLooping returns the faults of all services that are in a crash loop.
 func (l *histories) crashLooping() (all []state.Fault) {
 	for name, known := range l.of {
 		known.ends = slices.DeleteFunc(known.ends, func(at time.Time) bool {

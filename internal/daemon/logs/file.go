@@ -91,7 +91,7 @@ func (w *Writer) write(line []byte) error {
 	}
 	n, err := w.out.Write(line)
 	w.size += int64(n)
-	// On a full disk, the next line goes to the same file. A new file would have no space either, and an older one
+	// On a full disk, the next line goes to the same file. A new file would have no space either, and an older file
 	// would be removed for it.
 	if err != nil && !errors.Is(err, winos.ErrNoSpace) {
 		_ = w.end() // the next line tries a new file
@@ -116,8 +116,8 @@ func (w *Writer) end() error {
 }
 
 // begin renames the previous file and creates a new one. It returns the new name of the previous file. If another
-// program is reading the previous file, it can't be renamed. Then the log continues in a file with another name, and
-// begin returns an empty name.
+// program is reading the previous file, the previous file can't be renamed. Then the log continues in a file with
+// another name, and begin returns an empty name.
 func (w *Writer) begin() (before string, err error) {
 	aside, err := AsideName(w.files, w.path, w.now())
 	if err != nil {

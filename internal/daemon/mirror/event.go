@@ -64,8 +64,8 @@ type subject struct {
 	counted    int
 }
 
-// isDue reports whether an event must be created: there was none yet, or more reports have arrived since the last
-// event, and that event is old enough.
+// isDue reports whether an event must be created: there was no event yet, or the last event is old enough and more
+// reports have arrived since.
 func (s *subject) isDue(now time.Time) bool {
 	return s.reportedAt.IsZero() || s.count > s.counted && winos.Age(now, s.reportedAt) >= repeatAfter
 }
@@ -86,7 +86,6 @@ func (h *Reporter) file(r resolver.Report) {
 	s.latest, s.last, s.count = r, now, s.count+1
 }
 
-// oldest returns the subject whose last report is the oldest.
 func (h *Reporter) oldest() string {
 	return slices.MinFunc(slices.Collect(maps.Keys(h.subjects)), func(a, b string) int {
 		return h.subjects[a].last.Compare(h.subjects[b].last)

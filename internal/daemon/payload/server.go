@@ -81,20 +81,17 @@ func (d *Server) ask(ctx context.Context, base string, digests []string, offset 
 // longestSilence is how long a read may wait for more bytes. After that, the response is aborted.
 const longestSilence = time.Minute
 
-// body is the response of a payload server.
 type body struct {
 	io.ReadCloser
 	stop  context.CancelFunc
 	timer *time.Timer
 }
 
-// Read reads from the response, and limits the wait to longestSilence.
 func (b *body) Read(p []byte) (int, error) {
 	b.timer.Reset(longestSilence)
 	return b.ReadCloser.Read(p)
 }
 
-// Close closes the response.
 func (b *body) Close() error {
 	b.timer.Stop()
 	err := b.ReadCloser.Close()

@@ -56,13 +56,13 @@ type Stager struct {
 
 	mu   sync.Mutex
 	need *need
-	// met is the revision of the last request that was fulfilled, and metAt is when that was.
+	// met is the revision of the last fulfilled request, and metAt is the time when it was fulfilled.
 	met   string
 	metAt time.Time
 	// manifest is the name of the revision that was staged last, and blobs is the payload of this revision.
 	manifest string
 	blobs    []contract.Blob
-	// received is the number of bytes that were received for the revision in counted.
+	// counted is a revision, and received is the number of bytes that were received for it.
 	counted  string
 	received int64
 }
@@ -84,8 +84,8 @@ func NewStager(options StagerOptions) *Stager {
 }
 
 // Need requests the blobs of a revision. The Stager fetches them before it stages another revision, and retries until
-// Content is called. The result `over` reports that an attempt has ended since the first request. The result problem is
-// why the attempt failed, or nil. Call Need only while a blob is missing. Repeated calls are allowed.
+// the method Content is called. The result `over` reports that an attempt has ended since the first request. The result
+// problem is why the attempt failed, or nil. Call Need only while a blob is missing. Repeated calls are allowed.
 func (s *Stager) Need(revision string, blobs []contract.Blob) (over bool, problem *contract.Problem) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -102,7 +102,6 @@ func (s *Stager) Need(revision string, blobs []contract.Blob) (over bool, proble
 	return n.over, n.problem
 }
 
-// isMet reports whether all requested blobs have arrived.
 func (n *need) isMet() bool { return n.over && n.problem == nil }
 
 // Content cancels the request of the last Need. Call it when no requested blob is missing.
@@ -146,7 +145,6 @@ type task struct {
 	stage string
 }
 
-// isSame reports whether two tasks are for the same revisions.
 func (t task) isSame(other task) bool {
 	return t.stage == other.stage && (t.need == nil) == (other.need == nil) &&
 		(t.need == nil || t.need.revision == other.need.revision)

@@ -57,10 +57,11 @@ type Desired struct {
 // Service is one Windows service.
 type Service struct {
 	winos.ServiceConfig
-	// Inputs is the digest of everything that the service's process reads at its start. If it changes, the service
+	// Inputs is the digest of everything that the service's process reads at its start. If Inputs changes, the service
 	// restarts.
 	Inputs string
-	// RequiresFile is the path of another program's file, or empty. If it is missing, the service stays unchanged.
+	// RequiresFile is the path of another program's file, or empty. If this file is missing, the service stays
+	// unchanged.
 	RequiresFile string
 	// Waiting is the problem that a value is unknown, or nil. While it is set, the service stays unchanged.
 	Waiting *contract.Problem
@@ -98,14 +99,13 @@ func Description(service string) string { return contract.ManagedDescription + "
 
 // Input is the input of Resolve.
 type Input struct {
-	Manifest contract.Manifest
-	// Confidential is the confidential part of the manifest.
+	Manifest     contract.Manifest
 	Confidential contract.Confidential
 	// Registry lists the files that tell containerd where to find images. If it is nil, these files are unknown. If it
 	// is empty, there are no such files.
 	Registry []contract.File
 	// Inherited reports whether the service manager still passes a variable to services although the daemon has deleted
-	// it. The name is in lower case.
+	// the variable. The name is in lower case.
 	Inherited func(name string) bool
 	Scope     Scope
 	Node      Lookup[Path]
@@ -312,7 +312,7 @@ func look(node []contract.NodeVariable, host []contract.HostVariable, in Input) 
 }
 
 // plain reports whether a value of the Node is safe in a command line or a configuration file. Other clients can write
-// to the Node, so plain refuses characters that could end a word, a string or a line.
+// to the Node, so characters that could end a word, a string or a line are refused.
 func plain(value string) bool {
 	return value != "" && strings.Trim(value,
 		"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._:/,=@+-[]") == ""

@@ -112,7 +112,6 @@ type answer struct {
 	header http.Header
 }
 
-// ask sends one request with one header.
 func (s *Metadata) ask(ctx context.Context, method, path, header, value string) (answer, error) {
 	fail := func(err error) (answer, error) {
 		// Unwrap the error of the HTTP client, because its text would repeat the path. The error never contains the

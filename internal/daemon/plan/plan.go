@@ -139,7 +139,6 @@ func (p *planner) newRoots() {
 	}
 }
 
-// obsoleteRoots plans the removal of certificates that the daemon added and that are no longer desired.
 func (p *planner) obsoleteRoots() {
 	if p.have.Roots == nil {
 		return
@@ -242,7 +241,6 @@ func (p *planner) kubeconfigs() {
 	}
 }
 
-// obsoleteFiles plans the removal of files that the daemon wrote and that are no longer desired.
 func (p *planner) obsoleteFiles() {
 	// Never remove the daemon's own program.
 	wanted := map[string]bool{strings.ToLower(contract.PathDaemon): true}
@@ -294,7 +292,7 @@ func (p *planner) services() {
 }
 
 // configure plans the configuration of a service. It reports whether the service has the desired configuration after
-// the plan. A wrong start type alone makes no difference, because it doesn't affect the process.
+// the plan. A wrong start type alone doesn't change this result, because the start type doesn't affect the process.
 func (p *planner) configure(s Service) bool {
 	current, exists := p.have.Services[s.Name]
 	set := Step{Kind: SetService, Name: s.Name, Want: digestOf(s.ServiceConfig)}
@@ -320,9 +318,9 @@ func (p *planner) lacks(s Service, blocked map[string]bool) bool {
 		slices.ContainsFunc(s.Dependencies, func(d string) bool { return blocked[d] })
 }
 
-// stops plans the stops of services whose inputs changed, that are stopping or paused, or that depend on such a
-// service. If a dependent service has to wait for a value, it is stopped as well, and is started again when the value
-// is known.
+// stops plans to stop a service if its inputs changed, if it is stopping or paused, or if it depends on a service that
+// this plan stops. If a dependent service has to wait for a value, it is stopped as well, and is started again when the
+// value is known.
 func (p *planner) stops(usable []Service) map[string]bool {
 	down := map[string]bool{}
 	why := map[string]string{}

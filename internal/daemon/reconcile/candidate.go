@@ -35,11 +35,10 @@ type revisions struct {
 	// latest watches the Secret with the most recently published revision.
 	latest latest
 	// last is the candidate that was read last, or nil if the host has the revision that the Node's annotation names.
-	last *state.Revision
-	// serverCA manages the CA that the daemon uses to verify the API server.
+	last     *state.Revision
 	serverCA serverCA
-	// asked is the name of the revision that was requested last. unread is the reason why it couldn't be read. The
-	// field readAgain is the time of the next attempt, and reading is the pause before it.
+	// asked is the name of the revision that was requested last. unread is why that revision couldn't be read.
+	// readAgain is the time of the next attempt, and reading is the pause before that attempt.
 	asked     string
 	unread    *contract.Problem
 	readAgain time.Time
@@ -193,7 +192,7 @@ func problemOf(err error) *contract.Problem {
 	return contract.NewProblem(contract.ReasonManifestInvalid, "%v", err)
 }
 
-// withoutReason returns the text of an error. If it ends with p, withoutReason omits p's number and reason.
+// withoutReason returns the text of an error. If the text ends with p, withoutReason omits p's number and reason.
 func withoutReason(err error, p *contract.Problem) string {
 	text, ends := strings.CutSuffix(err.Error(), p.Error())
 	if ends {

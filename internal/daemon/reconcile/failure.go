@@ -29,7 +29,8 @@ func newFailures(s *state.File, intervals Intervals, clock clock.Clock) *failure
 	return &failures{state: s, intervals: intervals, clock: clock}
 }
 
-// mayTry reports whether c exists, and is either not the revision that failed last or due for a retry.
+// mayTry reports whether c may be tried now. If c is the revision that failed last, it must be due for a retry. If c is
+// nil, mayTry returns false.
 func (f *failures) mayTry(c *state.Revision) bool {
 	last := f.state.Failed
 	return c != nil && (last == nil || last.Name != c.Name || !f.clock.Now().Before(last.Until))
@@ -64,8 +65,9 @@ func (f *failures) untilNextTry(pause time.Duration) time.Duration {
 	return pause
 }
 
-// fetchProblem returns the problem to report for `why`, the problem of the last fetch. If a revision failed for lack of
-// payload, the result also names it. If it failed for another reason, the result is nil: that reason is more useful.
+// fetchProblem returns the problem to report. The parameter why is the problem of the last fetch. If a revision failed
+// for lack of payload, the result also names that revision. If the revision failed for another reason, the result is
+// nil, because that reason is more useful.
 func (f *failures) fetchProblem(why *contract.Problem) *contract.Problem {
 	last := f.state.Failed
 	switch {
@@ -77,7 +79,6 @@ func (f *failures) fetchProblem(why *contract.Problem) *contract.Problem {
 	return f.state.HeldInstead(last.Name, why)
 }
 
-// clear deletes the record of the revision that failed last.
 func (f *failures) clear(ctx context.Context) {
 	revision := f.state.Failed.Name
 	f.state.Failed = nil

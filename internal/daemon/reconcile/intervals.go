@@ -26,8 +26,8 @@ type Intervals struct {
 	Retry, RetryLimit time.Duration
 	// Status is the shortest time between two writes of the apply-status annotation. Default: 5 s.
 	Status time.Duration
-	// Settle is how long the daemon must have waited for something before it reports this on the Node. Default: 3 s.
-	// Most waits of a join are shorter.
+	// Settle is how long the daemon must have waited for something before it reports the wait on the Node. Default: 3
+	// s. Most waits of a join are shorter.
 	Settle time.Duration
 }
 
@@ -57,7 +57,6 @@ type pauses struct {
 	waitsSince time.Time
 }
 
-// resting reports whether nothing fails and nothing waits.
 func (p *pauses) resting() bool { return p.failing+p.waiting == 0 }
 
 func (p *pauses) next(report apply.Report, changed bool) time.Duration {

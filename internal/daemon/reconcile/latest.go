@@ -48,7 +48,8 @@ func (l *latest) of(revision string) contract.Latest {
 }
 
 // awaits reports whether the watch may still deliver a revision, so that the daemon need not read its ConfigMap. If the
-// Secret existed before, awaits waits even if the Secret is missing, because the operator may be replacing it.
+// Secret existed earlier but is missing now, the daemon waits as well, because the operator may be replacing the
+// Secret.
 func (l *latest) awaits(revision string) bool {
 	if object, known := l.watch.Get(); !known || object == nil && !l.seen {
 		return false

@@ -30,7 +30,6 @@ import (
 // trial.Next decides which action follows. The state file always records which revision is on trial and which revision
 // was verified before it, so a restarted daemon continues the trial.
 
-// pass holds the inputs and the results of one pass.
 type pass struct {
 	node *unstructured.Unstructured
 	// candidate is the revision that the Node's annotation names. It is nil if the host already has this revision.
@@ -74,7 +73,6 @@ func (r *Reconciler) resetTrial() {
 	r.applier.Try()
 }
 
-// facts collects the facts that decide the next action.
 func (r *Reconciler) facts(ctx context.Context, p *pass) trial.Facts {
 	f := trial.Facts{
 		HasHeld: r.State.Verified, HasPrevious: r.State.Before != nil,
@@ -208,16 +206,16 @@ func (r *Reconciler) repair(ctx context.Context, p *pass) {
 	r.remember(ctx, p.node)
 	report := r.applier.Apply(ctx, r.request(p, false))
 	p.look(report, nil)
-	// While a revision is on trial, it may have caused the failures itself. Don't record them, or they would also
-	// excuse a later revision.
+	// While a revision is on trial, it may have caused the failures itself. Don't record these failures, because they
+	// would also excuse a later revision.
 	if r.State.Verified && ctx.Err() == nil {
 		r.noteFaults(ctx, slices.Concat(report.Broken, report.CrashLooping, r.unjudged(report.CrashLooping)))
 	}
 	r.trial.isReplaced = r.Program.ReplacedBy(report)
 }
 
-// unjudged returns the recorded crash loops that may still exist: services that are not in `seen`, until they have been
-// observed for StayTime. A new daemon and a new revision both start counting crashes from zero.
+// unjudged returns the recorded crash loops of services that aren't in seen and haven't been observed for StayTime yet.
+// Such a crash loop may still exist, because a new daemon and a new revision both start counting crashes from zero.
 func (r *Reconciler) unjudged(seen []state.Fault) []state.Fault {
 	if r.Clock.Since(r.trial.since) >= apply.StayTime {
 		return nil
@@ -251,7 +249,7 @@ func (r *Reconciler) request(p *pass, whole bool) apply.Request {
 
 // rollBack restores the previous revision, and records why the revision on trial failed. If the state file can't be
 // written, it still contains the failed revision, so a restarted daemon tries that revision once more and rolls back
-// again. This process does not try it again.
+// again. This process does not try the failed revision again.
 func (r *Reconciler) rollBack(ctx context.Context, why *contract.Problem, changed bool) {
 	failed := r.State.Revision.Name
 	logr.FromContextOrDiscard(ctx).Info("rolling back to what held", "failed", failed, "reason", why.Reason, "detail",
@@ -294,9 +292,9 @@ func (r *Reconciler) finish(ctx context.Context, report apply.Report) *contract.
 }
 
 // recovered reports whether the record of the failed revision can be deleted, because the host now has this revision.
-// While its services are being verified, the record stays, so that the next pause is longer if the revision is rolled
-// back again. After that, the record can be deleted even if the revision is not verified: a failure that is older than
-// the revision may prevent the verification.
+// While the revision's services are being verified, the record stays, so that the next pause is longer if the revision
+// is rolled back again. After that, the record can be deleted even if the revision is not verified: a failure that is
+// older than the revision may prevent the verification.
 func (r *Reconciler) recovered(last *state.FailedRevision) bool {
 	return last.Name == r.State.Revision.Name && (r.State.Verified || r.untilVerified() <= 0)
 }

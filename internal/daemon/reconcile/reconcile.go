@@ -49,9 +49,9 @@ type Options struct {
 	// Source creates a payload source from the URLs and the CA certificates (PEM) that the operator published. If it is
 	// nil, the daemon fetches no payload.
 	Source func(urls []string, ca []byte) (payload.Source, error)
-	// Trust, if set, makes this daemon, and the daemon's later processes, verify the API server by the CA bundle in the
-	// parameter ca. If the result settled is false, the daemon still trusts the previous bundle as well, and Trust must
-	// be called again. The parameter next is true if the bundle's revision is not the host's revision yet.
+	// Trust, if set, makes this daemon and its later processes verify the API server with the CA bundle ca. If the
+	// result settled is false, the daemon still trusts the previous bundle as well, and Trust must be called again. The
+	// parameter next is true if the bundle's revision is not the host's revision yet.
 	Trust func(ctx context.Context, ca []byte, next bool) (settled bool, err error)
 	// Reach is passed to apply.Options.
 	Reach func(ctx context.Context, to apiclient.Server) error
@@ -167,7 +167,6 @@ func (r *Reconciler) released() bool {
 		annotations[contract.ReleasedAnnotation] == r.CertificateEnd().UTC().Format(time.RFC3339)
 }
 
-// startBeside starts the background goroutines.
 func (r *Reconciler) startBeside(ctx context.Context) {
 	b := &reboots{
 		system: r.Host.System, client: r.Client, node: r.node, clock: r.Clock, intervals: r.Intervals,
@@ -191,7 +190,6 @@ func (r *Reconciler) startBeside(ctx context.Context) {
 	r.beside.Go(func() { r.supply.stager.Run(ctx) })
 }
 
-// watch starts a watch of one object.
 func (r *Reconciler) watch(ctx context.Context, client dynamic.ResourceInterface, name string) *apiclient.Watch {
 	w := apiclient.NewWatch(client, name, r.Clock)
 	w.Wake(r.wake)
@@ -396,7 +394,6 @@ func (r *Reconciler) remember(ctx context.Context, node *unstructured.Unstructur
 	return values
 }
 
-// announce passes the current manifest to the tokens and to Follow.
 func (r *Reconciler) announce() {
 	r.tokens.setWanted(r.State.Manifest)
 	if r.Follow != nil {

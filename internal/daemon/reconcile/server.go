@@ -16,8 +16,9 @@ type serverCA struct {
 	trust     func(ctx context.Context, ca []byte, next bool) (settled bool, err error)
 	clock     clock.Clock
 	intervals Intervals
-	// revision is the last revision that was checked. pending is its CA, or nil once the daemon verifies the API server
-	// by this CA alone. The field `again` is the time of the next attempt, and pause is the pause before it.
+	// revision is the last revision that was checked. pending is the CA of this revision. Once the daemon trusts no
+	// other CA, pending is nil. The field `again` is the time of the next attempt, and pause is the pause before that
+	// attempt.
 	revision string
 	pending  []byte
 	again    time.Time

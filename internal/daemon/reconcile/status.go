@@ -17,7 +17,6 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/state"
 )
 
-// status writes the state of the host to the Node.
 type status struct {
 	client    dynamic.Interface
 	state     *state.File
@@ -37,7 +36,7 @@ type status struct {
 // isOwing reports that a write to the Node failed or is postponed.
 func (s *status) isOwing() bool { return s.unwritten > 0 || s.isOwed }
 
-// shown returns the problem for the Node, or nil. The result waits reports whether it may disappear by itself.
+// shown returns the problem for the Node, or nil. The result waits is true if the problem may disappear by itself.
 func (s *status) shown(report apply.Report) (problem *contract.Problem, waits bool) {
 	if refused := s.reboot.Load(); refused != nil {
 		return refused, false

@@ -10,12 +10,11 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/state"
 )
 
-// supply fetches missing payload.
 type supply struct {
 	store *payload.Store
 	// stager fetches payload in its own goroutine. It is nil if the daemon can't fetch payload.
 	stager *payload.Stager
-	// arrived is set by the stager when an attempt to fetch ends.
+	// The stager sets arrived when an attempt to fetch ends.
 	arrived atomic.Bool
 }
 

@@ -19,7 +19,6 @@ const (
 	stagedLife = 24 * time.Hour
 )
 
-// sweeper removes unused blobs.
 type sweeper struct {
 	files winos.Files
 	state *state.File

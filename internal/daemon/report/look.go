@@ -45,7 +45,8 @@ func Look(ctx context.Context, host winos.Host, version string) contract.NodeRep
 	return r
 }
 
-// inTime calls look with a time limit. If look takes too long, only its part of the report is missing.
+// inTime calls the function look with a time limit. If the function takes too long, only its part of the report is
+// missing.
 func inTime(ctx context.Context, look func(ctx context.Context)) {
 	ctx, cancel := context.WithTimeout(ctx, partLimit)
 	defer cancel()
@@ -85,7 +86,6 @@ func stateOf(was state.State) contract.ReportedState {
 	return s
 }
 
-// services reports the services of the revision, the installed services, and the daemon itself.
 func services(ctx context.Context, manager winos.Services, was state.State, r *contract.NodeReport) {
 	names := append(slices.Collect(maps.Keys(was.Services)), contract.ServiceDaemon)
 	for _, s := range was.Manifest.Services {
@@ -106,7 +106,6 @@ func services(ctx context.Context, manager winos.Services, was state.State, r *c
 	}
 }
 
-// networks reports the network of the current revision, and networks of earlier revisions in the state file.
 func networks(ctx context.Context, network winos.Network, was state.State, r *contract.NodeReport) {
 	if was.Revision.Name == "" {
 		return

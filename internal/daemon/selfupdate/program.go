@@ -160,7 +160,6 @@ func (p *Program) ensureRestart(ctx context.Context) error {
 	return p.host.Services.Apply(ctx, own.ServiceConfig)
 }
 
-// install replaces the daemon's program with a program from the store.
 func (p *Program) install(ctx context.Context, digest string) error {
 	return p.copyTo(contract.PathDaemon, func(content apply.Content) error {
 		return apply.WriteFile(ctx, p.host.Files, p.state, contract.PathDaemon, content.Digest, content.Content)

@@ -125,10 +125,9 @@ func (p *Program) restore(ctx context.Context, why string) error {
 }
 
 // Accept ends the trial of this program if its revision is verified, or if this process has run for at least ownLife.
-// `lived` is the time that this process has run. After ownLife, it can roll back by itself or on the operator's
-// request. Call Accept only if the API server has answered, and before the revision is reported on the Node, because
-// the old program must not be restored after that report. Accept returns a problem if it can't record the end of the
-// trial.
+// `lived` is the time that this process has run. Call Accept only if the API server has answered, and before the
+// revision is reported on the Node, because the old program must not be restored after that report. Accept returns a
+// problem if it can't record the end of the trial.
 func (p *Program) Accept(lived time.Duration) *contract.Problem {
 	if p.state.Update == nil || !p.state.Verified && lived < ownLife {
 		return nil

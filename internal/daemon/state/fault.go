@@ -13,7 +13,7 @@ type Fault struct {
 	// older daemons.
 	About string `json:"about,omitempty"`
 	// CrashLooping reports that the fault is a service that ends soon after each start. The state file records this,
-	// because a new daemon needs minutes to detect it again.
+	// because a new daemon needs minutes to detect the crash loop again.
 	CrashLooping bool `json:"crashLooping,omitempty"`
 }
 

@@ -275,8 +275,8 @@ func look(files winos.Files) (condition, error) {
 	return spare, nil
 }
 
-// Ensure creates directories and their parents. It records all missing directories before it creates any. If another
-// program creates a directory first that only administrators may access, Ensure returns an error.
+// Ensure creates directories and their parents. It records all missing directories before it creates any. If only
+// administrators may access a directory, and another program creates it first, Ensure returns an error.
 func Ensure(files winos.Files, stateFile *File, dirs ...string) error {
 	var missing []string
 	for _, dir := range dirs {

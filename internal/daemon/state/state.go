@@ -58,27 +58,23 @@ type State struct {
 // Changes records what the daemon changed on the host. Cleanup reverts these changes.
 type Changes struct {
 	// HostnameBefore is the host's name before prepare changed it to HostnameSet. Both are empty without a change.
-	HostnameBefore string `json:"hostnameBefore,omitempty"`
-	HostnameSet    string `json:"hostnameSet,omitempty"`
-	// Reboots counts the reboots that prepare has requested.
-	Reboots *Reboots `json:"reboots,omitempty"`
-	// Features are Windows features that prepare enabled.
-	Features []string `json:"features,omitempty"`
+	HostnameBefore string   `json:"hostnameBefore,omitempty"`
+	HostnameSet    string   `json:"hostnameSet,omitempty"`
+	Reboots        *Reboots `json:"reboots,omitempty"`
+	Features       []string `json:"features,omitempty"`
 	// Environment holds the system variables that we set or removed, by their names in lower case.
 	Environment map[string]Variable `json:"environment,omitempty"`
 	// Certificates are the CA certificates (DER) that we added to the root store.
 	Certificates [][]byte `json:"certificates,omitempty"`
 	// Directories are the directories that we created, parents first.
 	Directories Names `json:"directories,omitempty"`
-	// Files are the managed files that we wrote.
-	Files Names `json:"files,omitempty"`
+	Files       Names `json:"files,omitempty"`
 	// Staged lists files that have new content in a temporary file next to them. After a crash, the temporary file is
 	// deleted.
 	Staged Names `json:"staged,omitempty"`
 	// Aside lists the new names of programs that were renamed to make room for a new version. Such a program may still
 	// be running. It is deleted when it no longer runs.
-	Aside Names `json:"aside,omitempty"`
-	// Services are the services that we installed, by name.
+	Aside    Names            `json:"aside,omitempty"`
 	Services map[string]Start `json:"services,omitempty"`
 	// Interrupted lists services of other vendors that we stopped because they depend on our services. The next pass
 	// starts them again, in this order.
@@ -132,7 +128,8 @@ type Variable struct {
 	RemovedIn string `json:"removedIn,omitempty"`
 }
 
-// IsInherited reports whether the service manager still passes a deleted variable to services in the boot `boot`.
+// IsInherited reports whether the service manager still passes a deleted variable to services during the boot with this
+// ID.
 func (v Variable) IsInherited(boot string) bool {
 	return v.SetIn != boot && (v.RemovedIn == "" || v.RemovedIn == boot)
 }
@@ -141,9 +138,9 @@ func (v Variable) IsInherited(boot string) bool {
 type Start struct {
 	// Inputs is the digest of the command, environment and files that the service started with.
 	Inputs string `json:"inputs,omitempty"`
-	// NotPID is the ID of the process that ran when this entry was written, just before the restart. It has older
-	// inputs. If the service now has another process, the restart happened, and the process has the inputs of this
-	// entry. If the service still has this process, a crash prevented the restart.
+	// NotPID is the ID of the process that ran when this entry was written, just before the restart. That process has
+	// older inputs. If the service now has another process, the restart happened, and the process has the inputs of
+	// this entry. If the service still has this process, a crash prevented the restart.
 	NotPID uint32 `json:"notPID,omitempty"`
 }
 

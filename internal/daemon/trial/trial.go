@@ -20,8 +20,9 @@ type Facts struct {
 	Starts  int
 	IsLate  bool
 
-	// HasHeld reports that the host's revision is verified: the host has been completely in its state at least once.
-	// HasPrevious reports that another revision was verified before. Without it, the host can't roll back.
+	// HasHeld reports that the host's revision is verified: the host has been completely in the revision's state at
+	// least once. HasPrevious reports that another revision was verified before. Without such a revision, the host
+	// can't roll back.
 	HasHeld, HasPrevious bool
 
 	// IsReplaced reports that another program of the daemon was installed over this program. NeedsReplacing reports
@@ -30,8 +31,8 @@ type Facts struct {
 	// MayTry reports that the Node's annotation names another revision, that its payload is on the host or can't be
 	// fetched, and that the daemon may try it now. A revision that failed may be tried again only after a pause.
 	MayTry bool
-	// Unreadable, Ended and Broken are set if the revision failed: this daemon can't parse it, a service that it
-	// started has ended, or a step failed that did not fail before this revision.
+	// If one of these is set, the revision failed. Unreadable: this daemon can't parse the revision. Ended: a service
+	// that the revision started has ended. Broken: a step failed that did not fail before this revision.
 	Unreadable, Ended, Broken *contract.Problem
 	// IsApplied reports that all steps of the revision were taken, or failed in the same way as before this revision.
 	IsApplied bool
@@ -77,7 +78,7 @@ type Row struct {
 // Rows returns the whole table. The first row whose condition is true applies. The table has three groups of rows. The
 // first group applies when the daemon starts: selfupdate uses it. The reconcile loop uses the second group after it has
 // checked the host, and the third group before it checks the host. Two transitions are not in the table: Program.Accept
-// accepts a program on trial, and Program.Run ends it at its deadline.
+// accepts a program on trial, and Program.Run ends such a program at its deadline.
 func Rows() []Row {
 	return []Row{
 		{"the daemon starts, and its program on trial has ended twice", Restore,

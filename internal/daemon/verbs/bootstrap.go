@@ -124,8 +124,9 @@ func replacesCredential(ctx context.Context, host winos.Host, stateFile *state.F
 }
 
 // makeDirectories deletes the kubelet keys that another operator left, and creates missing directories. Then it checks
-// that no directory, including the shared ones, belongs to an ordinary user. The check comes last, so a user can't
-// replace a directory between the check and its creation. makeDirectories reports whether it has deleted keys.
+// that no directory, including the shared ones, belongs to an ordinary user. The check comes last, so that a user can't
+// replace a directory between the check and the directory's creation. makeDirectories reports whether it has deleted
+// keys.
 func makeDirectories(files winos.Files, stateFile *state.File, shared []string) (cleared bool, err error) {
 	if cleared, err = state.ClearKeys(files, stateFile); err == nil {
 		err = errors.Join(stateFile.Tidy(), state.Ensure(files, stateFile, state.Directories()...))
@@ -141,7 +142,7 @@ func makeDirectories(files winos.Files, stateFile *state.File, shared []string) 
 }
 
 // nameOf returns the name for this host's Node: the cloud's name if the manifest asks for it, otherwise the host name.
-// nameOf also returns the cloud's facts that the name comes from, and checks that the host has the requested node
+// values contains the cloud's facts that the name comes from. nameOf also checks that the host has the requested node
 // address.
 func nameOf(ctx context.Context, host winos.Host, request contract.BootstrapRequest) (name string,
 	values map[contract.Fact]string, err error) {
@@ -172,8 +173,8 @@ func stopDaemon(ctx context.Context, services winos.Services) error {
 	return nil
 }
 
-// note records the new revision and node name in the state file. If the revision that it replaces was verified, note
-// keeps that revision in the field Before.
+// note records the new revision and node name in the state file. If the previous revision was verified, it becomes
+// stateFile.Before.
 func note(stateFile *state.File, request contract.BootstrapRequest, facts map[contract.Fact]string) error {
 	if stateFile.NodeName != request.NodeName {
 		stateFile.NodeValues = nil
@@ -206,8 +207,8 @@ func excludeRuntime(ctx context.Context, system winos.System, manifest contract.
 	}
 }
 
-// register restarts kubelet, because kubelet registers its Node only when it starts. If report shows that this call has
-// just started kubelet, register does nothing.
+// register restarts kubelet, because kubelet registers its Node only when it starts. If report shows that this
+// bootstrap has just started kubelet, register does nothing.
 func register(ctx context.Context, applier *apply.Applier, report apply.Report) error {
 	started := slices.ContainsFunc(report.Steps, func(s plan.Step) bool {
 		return s.Kind == plan.StartService && s.Name == contract.ServiceKubelet

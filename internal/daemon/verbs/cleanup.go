@@ -52,9 +52,9 @@ func Cleanup(ctx context.Context, host winos.Host, where Where) (contract.Cleanu
 	return c.answer, nil
 }
 
-// isInvolved reports whether the operator may have installed something on this host. This is the case if C:\k shows it,
-// if the operator issued a credential for the host's node, or if a cleanup of the host has begun. On any other host,
-// services and networks with the names that we use belong to another operator.
+// isInvolved reports whether the operator may have installed something on this host. This is the case if C:\k contains
+// the operator's files, if the operator issued a credential for the host's node, or if a cleanup of the host has begun.
+// On any other host, services and networks with the names that we use belong to another operator.
 func isInvolved(ctx context.Context, host winos.Host, request contract.CleanupRequest) (bool, error) {
 	if touched, err := state.Touched(host.Files); touched || err != nil || request.NodeName != "" {
 		return err == nil, err
@@ -127,13 +127,12 @@ type cleaning struct {
 	answer contract.CleanupAnswer
 }
 
-// removed records in the answer that an item was removed.
 func (c *cleaning) removed(what, name string) {
 	c.answer.Removed = append(c.answer.Removed, what+" "+name)
 	c.log.Info("removed", "what", what, "name", name)
 }
 
-// left records in the answer an item that could not be removed. The arguments describe the error, as in fmt.Errorf.
+// left adds an error to the answer's Left. Its arguments are as in fmt.Errorf.
 func (c *cleaning) left(format string, args ...any) {
 	err := fmt.Errorf(format, args...)
 	if errors.Is(err, winos.ErrInUse) {
@@ -143,7 +142,7 @@ func (c *cleaning) left(format string, args ...any) {
 	c.log.Info("left", "detail", err.Error())
 }
 
-// kept records in the answer an item that stays on the host on purpose. Such an item doesn't fail the cleanup.
+// kept adds an item that stays on the host on purpose to the answer's Kept. Such an item doesn't fail the cleanup.
 func (c *cleaning) kept(what string) {
 	c.answer.Kept = append(c.answer.Kept, what)
 	c.log.Info("stays", "what", what)
@@ -196,7 +195,6 @@ func (c *cleaning) giveRouteBack(ctx context.Context, to netip.Addr) error {
 	return err
 }
 
-// environment restores the environment variables that the daemon changed.
 func (c *cleaning) environment(ctx context.Context) {
 	for _, key := range slices.Sorted(maps.Keys(c.state.Environment)) {
 		name := c.state.Environment[key].Name
@@ -208,8 +206,6 @@ func (c *cleaning) environment(ctx context.Context) {
 	}
 }
 
-// certificates removes the root certificates that the daemon added. It identifies each certificate by its exact
-// content.
 func (c *cleaning) certificates(ctx context.Context) {
 	var stuck [][]byte
 	for _, der := range c.state.Certificates {

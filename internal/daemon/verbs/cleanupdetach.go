@@ -21,7 +21,6 @@ const cleanupVerb = "cleanup-service"
 // answer returns the path of the file with the one-shot service's answer.
 func (w Where) answer() string { return RPCPath(w.Home) + `\cleanup.json` }
 
-// command returns the command line of the one-shot service.
 func (w Where) command() string {
 	command := `"` + w.Self + `" ` + cleanupVerb
 	if w.Released {

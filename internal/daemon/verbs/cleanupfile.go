@@ -98,8 +98,8 @@ func (c *cleaning) kubeletKeys() {
 	}
 }
 
-// directories removes those directories outside C:\k that the daemon created and that are empty, the deepest first. So
-// logs and other programs' files stay.
+// directories removes the empty directories outside C:\k that the daemon created, the deepest first. Directories with
+// logs or with other programs' files stay.
 func (c *cleaning) directories() {
 	for _, dir := range slices.Backward(c.state.Directories) {
 		if strings.EqualFold(dir, contract.DirK) || contract.Within(contract.DirK, dir) {
@@ -159,8 +159,8 @@ func (c *cleaning) root() {
 	}
 }
 
-// ours reports whether the daemon created an entry of a C:\k that existed before the join. If the state file is
-// missing, ours returns false, because another program may use the same names.
+// ours is for a C:\k that existed before the join. It reports whether the daemon created the entry at path. If the
+// state file is missing, ours returns false, because another program may use the same names.
 func (c *cleaning) ours(path string) bool {
 	if !c.state.Exists() {
 		return false
@@ -181,10 +181,8 @@ func (c *cleaning) ours(path string) bool {
 	})
 }
 
-// remove removes a file or an empty directory, if it exists.
 func (c *cleaning) remove(what, path string) { c.removeBy(c.unlink, what, path) }
 
-// removeAll removes a file, or a directory with its content.
 func (c *cleaning) removeAll(path string) { c.removeBy(c.clear, "path", path) }
 
 func (c *cleaning) removeBy(remove func(path string) error, what, path string) {

@@ -41,7 +41,6 @@ func Preflight(ctx context.Context, host winos.Host, self string,
 	}, nil
 }
 
-// look collects the findings for judge.
 func look(ctx context.Context, host winos.Host, self string, request contract.PreflightRequest) (found findings,
 	err error) {
 	found.now = host.System.Now()
@@ -102,7 +101,7 @@ func look(ctx context.Context, host winos.Host, self string, request contract.Pr
 	return found, err
 }
 
-// shared returns the directories that containerd runs programs from and that other programs also write to.
+// shared returns the directories from which containerd runs programs, and to which other programs also write.
 func shared(externalNetwork bool) []string {
 	if !externalNetwork {
 		return nil
@@ -151,7 +150,6 @@ func ownName(facts winos.Facts, request contract.PreflightRequest) string {
 	return name
 }
 
-// services returns the existing services that have a name from serviceNames.
 func services(ctx context.Context, host winos.Host) (map[string]winos.Service, error) {
 	all := map[string]winos.Service{}
 	for _, name := range serviceNames() {

@@ -28,13 +28,11 @@ const (
 // minutes allows for drift.
 const maxSkew = 2 * time.Minute
 
-// Windows builds with special rules.
 const (
 	build2019 = 17763
 	build2022 = 20348
 )
 
-// findings are the results of the inspection.
 type findings struct {
 	facts    winos.Facts
 	now      time.Time
@@ -77,7 +75,8 @@ func (f findings) manages(service string) bool {
 	return f.ours && contract.IsManaged(f.services[service].Description)
 }
 
-// serviceNames returns the names of the services that a manifest may install, and of another container runtime.
+// serviceNames returns the names of the services that a manifest may install, and the name of another container
+// runtime's service.
 func serviceNames() []string {
 	return []string{
 		contract.ServiceContainerd, contract.ServiceKubelet, contract.ServiceExporter, contract.ServiceHybridOverlay,
@@ -183,7 +182,8 @@ func hostnameInvalid(f findings, request contract.PreflightRequest) []contract.P
 	if wrong := validation.IsDNS1123Subdomain(lower); len(wrong) > 0 {
 		return one(contract.ReasonHostnameInvalid, "%.80q can't be a node name: %s", lower, strings.Join(wrong, "; "))
 	}
-	// A joined host may have capital letters, because its Node may have been initialised without the cloud provider.
+	// The name of a joined host may have capital letters, because its Node may have been initialised without the cloud
+	// provider.
 	lost := request.NodeName == contract.FactFullHostname && name != lower && !f.joined()
 	return when(lost, contract.ReasonHostnameInvalid,
 		"%.80q has capital letters, and vSphere's cloud provider would not find the Node %.80q by it", name, lower)
@@ -236,7 +236,6 @@ func apiServerUnreachable(f findings, request contract.PreflightRequest) []contr
 		request.APIServer, f.unreachable)
 }
 
-// when returns one problem if bad is true, and otherwise no problem.
 func when(bad bool, reason contract.Reason, format string, args ...any) []contract.Problem {
 	if !bad {
 		return nil

@@ -114,8 +114,8 @@ const (
 	forgetReboot = 24 * time.Hour
 )
 
-// countReboot records a reboot before it is requested. It returns a problem if the previous reboots had no effect, so
-// that the host isn't rebooted. Several requests during the same boot count as one reboot.
+// countReboot records a reboot before it is requested. If the previous reboots had no effect, it returns a problem, and
+// the host isn't rebooted. Several requests during the same boot count as one reboot.
 func countReboot(stateFile *state.File, now time.Time, boot string, needs []string) error {
 	last := stateFile.Reboots
 	if last == nil {

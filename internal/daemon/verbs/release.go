@@ -18,7 +18,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// released is the flag that tells the one-shot service that the host was released. No caller then reads its answer.
+// released is the flag that tells the one-shot service that the host was released. Then no caller reads the service's
+// answer.
 const released = "--released"
 
 // releaseRetry is the pause between attempts to run the one-shot service.
@@ -76,7 +77,6 @@ func homeOf(rpcDir string) string {
 	return home
 }
 
-// copyUnlessThere copies a program, unless the file at the destination already has this digest.
 func copyUnlessThere(ctx context.Context, files winos.Files, from, to, digest string) error {
 	if present, err := apply.DigestOf(ctx, files, to); err == nil && present == digest {
 		return nil

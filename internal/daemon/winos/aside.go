@@ -26,8 +26,8 @@ func RemoveInUse(host Host, path string) error {
 	return nil
 }
 
-// StartedPath returns the path that a program had when it started. path is the current path of its exe, as Windows
-// reports it, which may be an AsidePath. A program is moved aside only once.
+// StartedPath returns the path that a program had when it started. path is the current path of the program's exe, which
+// may be an AsidePath. A program is moved aside only once.
 func StartedPath(path string) string {
 	first := strings.TrimRight(path, "0123456789")
 	if first == path {

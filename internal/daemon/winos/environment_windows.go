@@ -11,7 +11,6 @@ import (
 // https://learn.microsoft.com/en-us/windows/win32/procthread/environment-variables.
 const environmentKey = `SYSTEM\CurrentControlSet\Control\Session Manager\Environment`
 
-// environment is the system's environment in the registry of this machine.
 type environment struct{}
 
 var _ Environment = environment{}

@@ -8,9 +8,8 @@ func failed(hr uint32) bool {
 }
 
 // featureState converts a DismPackageFeatureState:
-// https://learn.microsoft.com/en-us/windows-hardware/manufacture/desktop/dism/dismpackagefeaturestate-enumeration. If
-// the next boot removes a feature, or if the feature is partly installed, it counts as absent, because it must be
-// enabled.
+// https://learn.microsoft.com/en-us/windows-hardware/manufacture/desktop/dism/dismpackagefeaturestate-enumeration. A
+// partly installed feature and a feature that the next boot removes count as absent, so that the daemon enables them.
 func featureState(code uint32) FeatureState {
 	switch code {
 	case 4, 6: // installed, or superseded by a newer version

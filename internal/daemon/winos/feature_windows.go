@@ -70,7 +70,7 @@ func eventOf(ctx context.Context) (event windows.Handle, release func(), err err
 	}, nil
 }
 
-// dism has functions of the DISM API. With them, this process changes Windows features itself:
+// dism contains functions of the DISM API:
 // https://learn.microsoft.com/en-us/windows-hardware/manufacture/desktop/dism/dism-api-functions.
 type dism struct {
 	initialize, shutdown, openSession, closeSession, getFeatureInfo, enableFeature, free *windows.LazyProc
@@ -131,7 +131,6 @@ func (s system) inSession(ctx context.Context, work func(d dism, session uintptr
 	})
 }
 
-// hresult converts an HRESULT to an error.
 func hresult(hr uintptr) error {
 	if !failed(uint32(hr)) {
 		return nil

@@ -6,7 +6,6 @@ import (
 	"strings"
 )
 
-// hnsSubnet is a subnet of an HNS network with its policies.
 type hnsSubnet struct {
 	prefix   string
 	policies []json.RawMessage

@@ -36,7 +36,8 @@ func (network) HNSNetwork(ctx context.Context, name string) (HNSNetwork, error) 
 	return found, failHNS(err, "looking at HNS network %s", name)
 }
 
-// EnsureEndpoint doesn't change an existing endpoint. If the host lacks its address, it attaches the endpoint.
+// EnsureEndpoint doesn't change an existing endpoint. If the host lacks the endpoint's address, EnsureEndpoint attaches
+// the endpoint.
 func (network) EnsureEndpoint(ctx context.Context, network, endpoint string, address netip.Addr) (netip.Addr, error) {
 	ip, err := withHNS(ctx, func() (netip.Addr, error) {
 		on, err := hcn.GetNetworkByName(network)
@@ -78,9 +79,9 @@ func (network) EnsureEndpoint(ctx context.Context, network, endpoint string, add
 	return ip, failHNS(err, "making HNS endpoint %s on network %s", endpoint, network)
 }
 
-// endpointOn finds an endpoint on one network by its name, or else a local endpoint without a name by its address, as
-// kube-proxy creates it. If there is neither, found is nil. Other networks may have an endpoint of the same name. taken
-// reports whether an endpoint on this network has the address.
+// endpointOn finds the endpoint with this name on one network, because other networks may have an endpoint of the same
+// name. If there is none, it finds a local endpoint without a name that has the address: kube-proxy creates such
+// endpoints. If there is neither, found is nil. taken reports whether an endpoint on this network has the address.
 func endpointOn(networkID, name string, address netip.Addr) (found *hcsshim.HNSEndpoint, taken bool, err error) {
 	all, err := hcsshim.HNSListEndpointRequest()
 	if err != nil {
@@ -147,7 +148,8 @@ func (network) RemoveHNSNetwork(ctx context.Context, name string) error {
 	return failHNS(err, "removing HNS network %s", name)
 }
 
-// withHNS calls work if HNS exists. HNS calls don't support contexts, and may take seconds, see WithTimeouts.
+// withHNS checks that HNS exists, and then calls the function work. HNS calls don't support contexts, and may take
+// seconds, see WithTimeouts.
 //
 // HNS has two DLLs. The newer DLL (computenetwork, package hcn) manages networks and their content. The older DLL
 // (vmcompute, HNS version 1) works with the same objects. Only the older DLL can attach an endpoint to the host and
@@ -179,5 +181,4 @@ func failHNS(err error, format string, args ...any) error {
 	return fail(err, format, args...)
 }
 
-// gone reports whether an error of HNS means that an object doesn't exist.
 func gone(err error) bool { return err != nil && hcn.IsNotFoundError(err) }

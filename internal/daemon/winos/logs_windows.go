@@ -2,7 +2,6 @@ package winos
 
 import "golang.org/x/sys/windows"
 
-// logs implements Logs on this machine.
 type logs struct{}
 
 var _ Logs = logs{}

@@ -2,7 +2,7 @@ package winos
 
 import "encoding/binary"
 
-// tableForm is the layout of a table of TCP listeners, which begins with the number of rows. row is the length of a
+// tableForm is the layout of a table of TCP listeners. The table begins with the number of rows. row is the length of a
 // row, and port and pid are offsets in a row, all in bytes.
 type tableForm struct{ row, port, pid int }
 
@@ -12,7 +12,6 @@ type tableForm struct{ row, port, pid int }
 func tcp4() tableForm { return tableForm{row: 24, port: 8, pid: 20} }
 func tcp6() tableForm { return tableForm{row: 56, port: 20, pid: 52} }
 
-// listener is a listening TCP port and its process.
 type listener struct {
 	Port int
 	PID  uint32

@@ -40,7 +40,6 @@ func (p process) close() {
 	}
 }
 
-// ended reports whether the process has ended. For the zero process it returns false.
 func (p process) ended() bool {
 	if p.handle == 0 {
 		return false
@@ -77,7 +76,6 @@ func processNames() (map[uint32]string, error) {
 	return names, nil
 }
 
-// eachProcess calls visit for every process.
 func eachProcess(visit func(entry windows.ProcessEntry32)) error {
 	snapshot, err := windows.CreateToolhelp32Snapshot(windows.TH32CS_SNAPPROCESS, 0)
 	if err != nil {

@@ -110,7 +110,7 @@ func (launcher) Processes(ctx context.Context, path string) ([]Process, error) {
 	return found, err
 }
 
-// imagePath returns the path of a process's exe when the process started, or "" if the process can't be opened.
+// imagePath returns the path that a process's exe had when the process started, or "" if the process can't be opened.
 func imagePath(pid uint32) string {
 	h, err := windows.OpenProcess(windows.PROCESS_QUERY_LIMITED_INFORMATION, false, pid)
 	if err != nil {
@@ -184,7 +184,6 @@ func lockHolder(name *uint16) uint32 {
 	return uint32(pid)
 }
 
-// RemoveAtBoot implements Programs.
 func (launcher) RemoveAtBoot(path string) error {
 	name, err := systemPath(path)
 	if err != nil {
@@ -209,7 +208,6 @@ func (launcher) RemoveLayer(ctx context.Context, path string) error {
 	return fail(err, "removing the layer %s", path)
 }
 
-// atOrBelow reports whether path is dir or lies below dir, ignoring case.
 func atOrBelow(dir, path string) bool {
 	return strings.EqualFold(dir, path) ||
 		strings.HasPrefix(strings.ToLower(path), strings.ToLower(strings.TrimSuffix(dir, `\`)+`\`))

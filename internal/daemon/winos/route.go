@@ -33,7 +33,6 @@ func defaultRoute(table []route) (route, bool) {
 	}), true
 }
 
-// gateways returns the connected interfaces with an IPv4 default route, in the table's order.
 func gateways(table []route) (interfaces []uint32) {
 	for _, r := range table {
 		if r.Destination == netip.PrefixFrom(netip.IPv4Unspecified(), 0) && r.Connected &&
@@ -46,7 +45,6 @@ func gateways(table []route) (interfaces []uint32) {
 
 func (r route) cost() uint64 { return uint64(r.Metric) + uint64(r.InterfaceMetric) }
 
-// address is an address of an interface.
 type address struct {
 	Prefix netip.Prefix // the address with the length of its network
 	// Usable reports that Windows has checked that no other machine on the network uses the address.
@@ -72,9 +70,9 @@ func addressFor(nextHop netip.Addr, addresses []address) (netip.Addr, bool) {
 	return first, first.IsValid()
 }
 
-// detour returns a route to the single address to, through the interface and next hop of the default route. The second
-// result reports that the table already has a route to this address on the same interface, with any next hop. The third
-// result is false if there is no default route.
+// detour returns a route to one address, through the interface and next hop of the default route. has reports that
+// table already contains a route to this address through the same interface, with any next hop. If there is no default
+// route, ok is false.
 func detour(table []route, to netip.Addr) (add route, has, ok bool) {
 	way, ok := defaultRoute(table)
 	if !ok {
@@ -87,7 +85,7 @@ func detour(table []route, to netip.Addr) (add route, has, ok bool) {
 	return route{Destination: single, NextHop: way.NextHop, Interface: way.Interface}, has, true
 }
 
-// shown converts the table for callers of Table. It sorts the routes with the widest destination first.
+// shown converts the table for callers of Table, with the widest destination first.
 func shown(table []route, name func(index uint32) string) []Route {
 	all := make([]Route, 0, len(table))
 	for _, r := range table {

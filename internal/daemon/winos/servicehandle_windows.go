@@ -26,11 +26,11 @@ func connect(access uint32) (*mgr.Mgr, error) {
 	return &mgr.Mgr{Handle: h}, nil
 }
 
-// disconnect closes the service manager. It ignores an error, because closing can't lose data.
+// disconnect ignores the error, because closing can't lose data.
 func disconnect(scm *mgr.Mgr) { _ = scm.Disconnect() }
 
-// openService opens a service and requests only the given rights. mgr.Mgr.OpenService would request all rights. If a
-// service is protected, Windows refuses this request to every account.
+// openService opens a service and requests only the given rights. mgr.Mgr.OpenService would request all rights. For a
+// protected service, Windows refuses a request for all rights to every account.
 func openService(name string, access uint32) (*mgr.Service, error) {
 	scm, err := connect(windows.SC_MANAGER_CONNECT)
 	if err != nil {
@@ -48,7 +48,7 @@ func openService(name string, access uint32) (*mgr.Service, error) {
 	return &mgr.Service{Name: name, Handle: h}, nil
 }
 
-// closeService closes the handle of a service. It ignores the error, because closing fails only for an invalid handle.
+// closeService ignores the error, because closing fails only for an invalid handle.
 func closeService(s *mgr.Service) { _ = s.Close() }
 
 // createService creates a service. Call applyConfig afterwards, because CreateService may quote arguments differently.
@@ -140,9 +140,9 @@ func applyRecovery(s *mgr.Service, delays []time.Duration, reset time.Duration) 
 	return fail(err, "setting the recovery flag of service %s", s.Name)
 }
 
-// callService opens a service and runs call with it. If ctx ends first, callService returns, and call continues in the
-// background. A start blocks until the service's process has connected to the service manager, and a control request
-// blocks until the service has answered. Each of the two may block for up to 30 s.
+// callService opens a service and passes it to the function call. If ctx ends first, callService returns, and the
+// function continues in the background. A start blocks until the service's process has connected to the service
+// manager, and a control request blocks until the service has answered. Each of the two may block for up to 30 s.
 func callService(ctx context.Context, name string, access uint32, call func(*mgr.Service) error) error {
 	_, err := interruptible(ctx, func() (struct{}, error) {
 		s, err := openService(name, access)

@@ -14,7 +14,6 @@ import (
 	"golang.org/x/sys/windows/registry"
 )
 
-// system is this machine as a whole.
 type system struct {
 	dismTurn *sync.Mutex
 }
@@ -96,7 +95,7 @@ func readVersion(facts *Facts) (err error) {
 }
 
 // bootKey is a registry key that Windows stores only in memory, so it exists until the next boot. No program writes
-// values to the key, so its time of change is the time when it was created.
+// values to the key, so the key's time of change is its time of creation.
 const bootKey = `SOFTWARE\windows-instance-config-daemon-boot`
 
 // readBoot derives the boot ID from the time when bootKey was created in this boot. Unlike the time of the boot, this
@@ -144,7 +143,7 @@ func readAdmin(facts *Facts) error {
 	if err != nil {
 		return fail(err, "naming the group Administrators")
 	}
-	// Token 0 is the caller's. If it isn't elevated, its group Administrators only denies access: the result is false.
+	// Token 0 is the caller's token. If it isn't elevated, IsMember returns false.
 	facts.Admin, err = windows.Token(0).IsMember(administrators)
 	return fail(err, "looking for administrators' rights")
 }
@@ -246,10 +245,8 @@ func inDomain() (bool, error) {
 	return status == windows.NetSetupDomainName, nil
 }
 
-// text reads a string from the registry.
 func text(path, name string) (string, error) { return read(path, name, registry.Key.GetStringValue) }
 
-// number reads a number from the registry.
 func number(path, name string) (uint64, error) { return read(path, name, registry.Key.GetIntegerValue) }
 
 func read[T any](path, name string, get func(registry.Key, string) (T, uint32, error)) (none T, err error) {

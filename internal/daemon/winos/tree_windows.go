@@ -28,7 +28,8 @@ func (f files) RemoveAll(path string) error {
 	return removeTree(above, path[cut:], path)
 }
 
-// removeTree deletes name in the open directory above, with its content. path is for errors and the check of names.
+// removeTree deletes a file, or a directory with its content. above is the open parent directory. path is used only for
+// errors and for the check of the name.
 func removeTree(above *os.Root, name, path string) error {
 	if err := CheckPath(path); err != nil {
 		return err // Windows and os.Root would interpret such a name differently
@@ -54,7 +55,7 @@ func removeContent(dir *os.Root, path string) error {
 	return errors.Join(append(all, dir.Close())...)
 }
 
-// openDirectory opens a subdirectory. It fails for a link or a file.
+// openDirectory opens a subdirectory. For a link or a file, it returns nil.
 func openDirectory(above *os.Root, name string) (*os.Root, error) {
 	info, err := above.Lstat(name)
 	if err != nil || !info.IsDir() {

@@ -16,7 +16,6 @@ type trust struct{}
 
 var _ Trust = trust{}
 
-// encodings of the certificates.
 const encodings = windows.X509_ASN_ENCODING | windows.PKCS_7_ASN_ENCODING
 
 // List implements Trust. It doesn't parse the certificates, so an invalid certificate doesn't hide the others.
@@ -101,7 +100,6 @@ func expect(der []byte, there bool) error {
 	})
 }
 
-// inStore opens the store, calls work with it, and closes it.
 func inStore(flags uint32, work func(windows.Handle) error) error {
 	name, err := windows.UTF16PtrFromString("ROOT")
 	if err != nil {
@@ -116,7 +114,8 @@ func inStore(flags uint32, work func(windows.Handle) error) error {
 	return errors.Join(work(store), fail(windows.CertCloseStore(store, 0), "closing the root certificate store"))
 }
 
-// eachCertificate calls visit for every certificate of a store. The context is valid only until visit returns.
+// eachCertificate calls visit for every certificate of a store. A certificate's context is valid only until visit
+// returns.
 func eachCertificate(store windows.Handle, visit func(*windows.CertContext) error) error {
 	var certificate *windows.CertContext
 	for {

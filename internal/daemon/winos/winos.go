@@ -22,8 +22,7 @@ var (
 	ErrNotFound = errors.New("not found")
 	// ErrInUse means that a file is open without sharing, like the exe of a running process, or that a service is still
 	// stopping.
-	ErrInUse = errors.New("in use")
-	// ErrInvalidName means that Windows doesn't allow a path or name.
+	ErrInUse       = errors.New("in use")
 	ErrInvalidName = errors.New("invalid name")
 	ErrNoSpace     = errors.New("no space left on the disk")
 	// ErrStartFailed means that the process of a service ended or reported an error while the service started.
@@ -87,7 +86,6 @@ type Service struct {
 // Services is the service manager. All our services start automatically at boot. The errors of Start and Stop contain
 // the operation and the service's name.
 type Services interface {
-	// List returns the names of all services of the machine.
 	List(ctx context.Context) ([]string, error)
 	// Get returns ErrNotFound if the service doesn't exist.
 	Get(ctx context.Context, name string) (Service, error)
@@ -95,10 +93,10 @@ type Services interface {
 	// stops the service. A repeated call changes nothing.
 	Apply(ctx context.Context, config ServiceConfig) error
 	// Start starts a service and returns when the service is running. If it is already running, Start does nothing. The
-	// service manager also starts the services that it depends on.
+	// service manager also starts the services that this service depends on.
 	Start(ctx context.Context, name string) error
-	// Stop first stops the dependants, which are the services that need this service, and then the service. It returns
-	// when their processes have ended. If the service is already stopped, Stop does nothing.
+	// Stop stops the service's dependants (the services that need it), and then the service. It returns when their
+	// processes have ended. If the service is already stopped, Stop does nothing.
 	Stop(ctx context.Context, name string) error
 	// Dependants lists the services that Stop would stop together with this service. Each service comes before the
 	// services that it depends on.
@@ -150,13 +148,14 @@ type Files interface {
 	// Remove deletes a file or an empty directory. If the file is missing, it returns no error.
 	Remove(path string) error
 	// RemoveAll deletes a file, or a directory with its content, and continues after an error. It deletes links and
-	// junctions, but never their targets, even if someone replaces a directory with a link during the call. Only
-	// administrators may be able to replace the directories above path. A missing file is no error.
+	// junctions, but never their targets, even if someone replaces a directory with a link during the call. The caller
+	// must ensure that only administrators can replace the directories above path. A missing file is no error.
 	RemoveAll(path string) error
 	// Stat returns fs.ErrNotExist if the file is missing.
 	Stat(path string) (FileInfo, error)
 	List(dir string) ([]FileInfo, error)
-	// MkdirAll creates a directory and its missing parents. access applies only to the directories that it creates.
+	// MkdirAll creates a directory and its missing parents. access applies only to the directories that MkdirAll
+	// creates.
 	MkdirAll(path string, access Access) error
 	// Restrict sets the rights of an existing file or directory to AccessAdministrators. The files in a directory keep
 	// their own rights, except inherited ones. A repeated call changes nothing.
@@ -203,10 +202,9 @@ type Facts struct {
 	// this boot.
 	BootID      string
 	ProductName string
-	// Server is true for server editions of Windows.
-	Server bool
-	Build  int
-	UBR    int
+	Server      bool
+	Build       int
+	UBR         int
 	// Admin reports whether the process has administrator rights.
 	Admin  bool
 	Memory int64 // in bytes
@@ -238,7 +236,7 @@ type System interface {
 	// Now returns the time of the wall clock, without a monotonic reading, because the monotonic clock stops while a
 	// virtual machine is paused.
 	Now() time.Time
-	// SetHostname sets the host name. The name takes effect at the next boot.
+	// SetHostname takes effect at the next boot.
 	SetHostname(ctx context.Context, name string) error
 	Feature(ctx context.Context, name string) (FeatureState, error)
 	// EnableFeature may take minutes. If Feature then returns FeaturePending, a reboot is needed.
@@ -320,13 +318,13 @@ type Programs interface {
 	// args must not need quotes. If ctx ends first, Run kills the process. If Windows can't start the exe, Run returns
 	// ErrStartFailed.
 	Run(ctx context.Context, exe string, args ...string) (exitCode int, err error)
-	// Kill kills a process and returns when the process has ended. Before that, it calls runs with the path of the
-	// process's exe. Kill does nothing and returns nil if runs returns false, if the process doesn't exist, or if the
-	// process is the caller itself.
+	// Kill kills a process and returns when the process has ended. Kill first passes the path of the process's exe to
+	// the function runs. If the function returns false, or if the process doesn't exist or is the caller itself, Kill
+	// does nothing and returns nil.
 	Kill(ctx context.Context, pid uint32, runs func(exe string) bool) error
 	// Processes lists the processes whose exe is path or lies below path, without the calling process.
 	Processes(ctx context.Context, path string) ([]Process, error)
-	// Lock takes a lock until unlock is called or the calling process ends, in any way. It leaves no file behind. If
+	// Lock takes a lock, which lasts until unlock is called or the calling process ends. It leaves no file behind. If
 	// another process has the lock, Lock returns ErrInUse, and that process's ID as holder.
 	Lock(ctx context.Context, path string) (unlock func() error, holder uint32, err error)
 	// RemoveAtBoot makes the next boot delete a file that is in use. The boot deletes whatever file has this name then,
@@ -389,10 +387,10 @@ func RemoveClosed(files Files, path string) error {
 	return UntilClosed(nil, func() error { return files.Remove(path) })
 }
 
-// UntilClosed calls attempt, which opens, starts, renames or deletes files, and retries it while another program has a
-// file open. Virus scanners open any file for a moment, and Windows then returns a sharing violation or "access
-// denied". After about a second, or when stop is closed, it returns attempt's last error, such as ErrInUse or
-// ErrDenied.
+// UntilClosed calls the function attempt, which opens, starts, renames or deletes files. While another program has a
+// file open, UntilClosed calls it again. Virus scanners open any file for a moment, and Windows then returns a sharing
+// violation or "access denied". After about a second, or when stop is closed, it returns attempt's last error, such as
+// ErrInUse or ErrDenied.
 func UntilClosed(stop <-chan struct{}, attempt func() error) error {
 	err := attempt()
 	isOpen := func() bool { return errors.Is(err, ErrInUse) || errors.Is(err, ErrDenied) }
@@ -421,7 +419,6 @@ type until struct {
 	reader io.Reader
 }
 
-// Read implements io.Reader.
 func (u until) Read(p []byte) (int, error) {
 	if u.ctx.Err() != nil {
 		return 0, context.Cause(u.ctx)
