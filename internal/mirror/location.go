@@ -53,7 +53,6 @@ func (l Location) Address() string {
 	return l.Host
 }
 
-// registry returns the location without its path.
 func (l Location) registry() Location { return Location{Host: l.Host} }
 
 // withoutPort returns the location's registry without its port and path.
@@ -78,8 +77,8 @@ func (l Location) IsLoopback() bool {
 	return name == "localhost" || address.IsLoopback()
 }
 
-// contains reports whether other equals l or lies below l. If l is a domain, other's host must lie below it. other must
-// not be a domain.
+// contains reports whether the location other equals l or lies below l. If l is a domain, the host of other must lie
+// below this domain. The location other must not be a domain.
 func (l Location) contains(other Location) bool {
 	if l.wildcard {
 		name, _ := other.split()
@@ -124,7 +123,7 @@ func SplitHost(host string) (name, port string) {
 }
 
 // defaultPort is the port of a registry whose name has no port. A name with this port means the same registry as the
-// name without it. Otherwise a user could add the port to bypass a rule against contacting the registry.
+// name without a port. Otherwise a user could add the port to bypass a rule against contacting the registry.
 const defaultPort = "443"
 
 // canonical returns the unique name of a registry: the form of SplitHost without the default port, and with brackets
@@ -147,8 +146,8 @@ func canonical(host string) string {
 	return name
 }
 
-// below reports whether path equals prefix, or begins with prefix and a slash. Then it also returns the part of path
-// after the slash. If prefix is empty, it returns path and true.
+// below reports whether path equals prefix, or begins with prefix and a slash. In the second case, it also returns the
+// part of path after the slash. If prefix is empty, it returns path and true.
 func below(path, prefix string) (string, bool) {
 	if prefix == "" || path == prefix {
 		return strings.TrimPrefix(path, prefix), true
@@ -218,7 +217,6 @@ func checkHost(host string) error {
 	return nil
 }
 
-// hostForm matches a host in an image name.
 var hostForm = regexp.MustCompile("^" + reference.DomainRegexp.String() + "$")
 
 // checkForm checks that text has the form of a host name or an address, with or without a port.
@@ -234,7 +232,6 @@ func checkForm(text string) error {
 	return nil
 }
 
-// checkRepository checks the name of a repository or a namespace.
 func checkRepository(path string) error {
 	_, err := reference.WithName("registry.invalid/" + path)
 	if err == nil {

@@ -81,8 +81,7 @@ func (r Rules) Sources(image Location, kind contract.PullKind) (all []Location) 
 	return distinct
 }
 
-// find returns the entry of the most specific source that contains the name. It looks first for the longest path on the
-// name's host, then for the host itself, and then for the longest domain.
+// find returns the entry of the most specific source that contains the name.
 func (r Rules) find(name Location) entry {
 	if found, ok := r.findPath(name); ok {
 		return found

@@ -15,8 +15,8 @@ func covers(list []Location, name Location) bool {
 }
 
 // Restrict adds the cluster's settings about registries to the rules. As on Linux nodes, a blocked or insecure
-// registry, namespace or repository is a separate source: mirrors of its registry or namespace don't apply to it. The
-// error is a *contract.Problem with ReasonManifestInvalid.
+// registry, namespace or repository is a separate source: mirrors of the registry or namespace above it don't apply to
+// it. The error is a *contract.Problem with ReasonManifestInvalid.
 func (r Rules) Restrict(s contract.RegistrySources) (Rules, error) {
 	restricted := Rules{entries: map[Location]entry{}, restricted: s.Restricted}
 	for _, list := range []struct {

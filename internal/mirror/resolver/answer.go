@@ -23,7 +23,6 @@ func refuse(w http.ResponseWriter, status int, code transport.ErrorCode, message
 	_, _ = w.Write(content)
 }
 
-// refuseTarget answers a request whose address is invalid.
 func refuseTarget(w http.ResponseWriter, err error) {
 	switch {
 	case errors.Is(err, errUnknownPath):

@@ -208,7 +208,8 @@ func redirected(from *url.URL, location string) (*url.URL, error) {
 	return to, nil
 }
 
-// discard closes a response's body. It first reads the rest, if little remains, so that the connection can be reused.
+// discard closes a response's body. If little of the body remains, discard reads this rest first, so that the
+// connection can be reused.
 func discard(response *http.Response) {
 	_, _ = io.Copy(io.Discard, io.LimitReader(response.Body, 16<<10))
 	_ = response.Body.Close()
@@ -267,7 +268,6 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close ends the request.
 func (b *body) Close() error {
 	if b.timer != nil {
 		b.timer.Stop()

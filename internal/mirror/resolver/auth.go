@@ -49,7 +49,8 @@ func (q question) remembered() string {
 	return header
 }
 
-// prove returns the Authorization header that the answer `refused` requires, or a fault without a suitable credential.
+// prove returns the Authorization header that the answer `refused` requires. If there is no suitable credential, prove
+// returns a fault.
 func (q question) prove(ctx context.Context, refused *http.Response) (string, error) {
 	s, g := q.pull.state, q.grant()
 	c := g.credential

@@ -32,7 +32,8 @@ const maxSmall = 1 << 20
 // bufferSize is large enough that the overhead of each read and write is negligible.
 const bufferSize = 512 << 10
 
-// copyLayer searches for a source and copies the layer from it to containerd. It calls found when the search has ended.
+// copyLayer searches for a source and copies the layer from it to containerd. It calls the function found when the
+// search has ended.
 func (p *pull) copyLayer(ctx context.Context, w http.ResponseWriter, found func()) error {
 	l := &layer{pull: p, position: p.offset, size: -1}
 	err := l.open(ctx)

@@ -21,7 +21,6 @@ type insecureTransport struct {
 // bareLife is how long the transport remembers that a registry doesn't use TLS.
 const bareLife = 10 * time.Minute
 
-// way returns the transport for requests to a source.
 func (s *state) way(at mirror.Location) http.RoundTripper {
 	if s.Rules.Insecure(at) {
 		return insecureTransport{s.transport, strings.ToLower(at.Address())}

@@ -23,8 +23,6 @@ func (m *memory[K, V]) get(key K) (V, bool) {
 	return found, ok
 }
 
-// put stores a value for a limited time, and replaces an earlier value of the same key.
 func (m *memory[K, V]) put(key K, value V, life time.Duration) { m.cache.Add(key, value, life) }
 
-// forget deletes key.
 func (m *memory[K, V]) forget(key K) { m.cache.Remove(key) }

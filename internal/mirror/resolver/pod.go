@@ -62,7 +62,8 @@ func (r *Resolver) authenticate(request *http.Request) (trusted bool, handle str
 	return false, ""
 }
 
-// access returns the repository and credential of a handle, or nil if it is unknown or not for the target's repository.
+// access returns the repository and credential of a handle, or nil if the handle is unknown or is for another
+// repository than the target's.
 func (r *Resolver) access(handle string, t target) *podAccess {
 	found, ok := r.pods.get(handle)
 	if !ok || found.image != t.image {

@@ -93,7 +93,8 @@ func (p *pull) run(ctx context.Context, w http.ResponseWriter) error {
 	})
 }
 
-// ask tries one source after the other, until check accepts an answer. The error is errNowhere, or ctx's error.
+// ask tries one source after the other, until the function check accepts an answer. The error is errNowhere, or ctx's
+// error.
 func (p *pull) ask(ctx context.Context, offset int64,
 	check func(context.Context, mirror.Location, *reply) error) (*reply, mirror.Location, error) {
 	for {
@@ -144,7 +145,6 @@ func (p *pull) note(at mirror.Location, f *fault) {
 	p.attempts = append(p.attempts, Attempt{Source: at.String(), Reason: f.reason, Detail: f.detail})
 }
 
-// Errors that end an answer early.
 var (
 	errBroken = errors.New("no source can complete the answer")
 	errUnread = errors.New("the client accepts no more bytes")

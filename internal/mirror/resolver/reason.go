@@ -104,7 +104,8 @@ func faultOf(ctx context.Context, err error) *fault {
 	return silence(err)
 }
 
-// distrust returns a fault if err means that the certificate is invalid or that the server has no TLS, or nil.
+// distrust returns a fault if err means that the certificate is invalid or that the server has no TLS. Otherwise it
+// returns nil.
 func distrust(err error) *fault {
 	var (
 		unknown x509.UnknownAuthorityError

@@ -62,7 +62,7 @@ const (
 const (
 	deadLife  = time.Minute
 	wrongLife = 4 * time.Minute
-	// troublesKept limits the stored troubles. A cluster has tens of hosts, but the image of a pod may name any.
+	// troublesKept limits the stored troubles. A cluster has tens of hosts, but the image of a pod may name any host.
 	troublesKept = 256
 	// maxBrokenOff is how often a source that breaks off is tried again during one request.
 	maxBrokenOff = 8

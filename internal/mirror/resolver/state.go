@@ -11,8 +11,7 @@ import (
 // Config has the cluster's settings for pulls. After the call of Update, it must not change.
 type Config struct {
 	// Rules decide which registries a pull tries, their order, and the registries that a pull never contacts.
-	Rules mirror.Rules
-	// PullSecret has the credentials for the registries.
+	Rules      mirror.Rules
 	PullSecret mirror.PullSecret
 	// Roots are the CAs that are trusted for every registry: the node's root store. nil means Go's default roots.
 	Roots *x509.CertPool

@@ -30,7 +30,6 @@ type target struct {
 	digest   godigest.Digest // empty if requested by tag
 }
 
-// name returns the image as a user would write it.
 func (t target) name() string {
 	if t.tag != "" {
 		return t.image.String() + ":" + t.tag

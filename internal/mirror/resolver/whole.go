@@ -85,7 +85,8 @@ func (o whole) isComplete() bool {
 	return o.mediaType == octets || o.digest != "" && o.mediaType != "" && o.size > 0 && o.size <= maxManifest
 }
 
-// headed returns the values in an answer to HEAD, or a fault if it contradicts the digest or lacks a blob's size.
+// headed returns the values in an answer to HEAD, or a fault if the answer contradicts the digest or lacks a blob's
+// size.
 func (p *pull) headed(r *reply) (whole, error) {
 	named := r.header.Get("Docker-Content-Digest")
 	d, err := godigest.Parse(named)
@@ -131,7 +132,6 @@ func (p *pull) read(r *reply) (whole, error) {
 	return one, nil
 }
 
-// matches reports whether content has the digest d.
 func matches(d godigest.Digest, content []byte) bool { return d.Algorithm().FromBytes(content) == d }
 
 // readWhole reads the body of an answer to its end. If the body is longer than limit, readWhole returns a fault.
@@ -158,7 +158,6 @@ func mediaType(h http.Header) string {
 	return t
 }
 
-// manifestFields are the relevant parts of a manifest or an index.
 type manifestFields struct {
 	MediaType string `json:"mediaType"`
 	Config    struct {
