@@ -1,6 +1,6 @@
 // Package instance contains the packages for the journeys of a host: join, disrupt (upgrade and reboot), remove and
-// health. Package journey contains their common parts, and package credential the SSH key and kubelets' first tokens.
-// Package instance itself contains only their tests, because a test may take a host through several journeys.
+// health. Package journey contains their common parts. Package instance itself contains only their tests, because a
+// test may take a host through several journeys.
 //
 //	join:    connect → preflight → prepare → deliver → bootstrap → adopt → hand over → confirm
 //	upgrade: stage → take a slot → (drain) → switch → verify, or roll back

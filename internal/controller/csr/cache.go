@@ -7,15 +7,14 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// entryBytes is roughly the memory that an entry of a list or a map needs in addition to its text. Owner references
-// need the most: six words and four strings.
+// entryBytes is roughly the memory of an entry of a list or a map without its text. Owner references need the most.
 const entryBytes = 128
 
 // Trim reduces an object before it is stored in the cache: see cache.ByObject. It protects the operator's memory,
-// because every kubelet may create requests as large as etcd allows. The cache stores the requests of the whole cluster
-// for a day, or longer if they have a finalizer. If a request is too large to be approved, Trim keeps only its identity
-// and its decision. Otherwise, Trim keeps all metadata except the managed fields: an approval writes the cached object,
-// and would delete missing metadata.
+// because every kubelet may create requests as large as etcd allows, and the cache stores the cluster's requests for a
+// day or longer. If a request is too large to be approved, Trim keeps only its identity and its decision. Otherwise,
+// Trim removes only managed fields from the metadata: an approval writes the cached object, and would delete missing
+// metadata.
 func Trim(o any) (any, error) {
 	csr, ok := o.(*certificatesv1.CertificateSigningRequest)
 	if !ok {
@@ -41,8 +40,7 @@ func memoryOf(csr *certificatesv1.CertificateSigningRequest) int {
 	return csr.Size() + entries*entryBytes
 }
 
-// bare returns a copy of a request without the fields that its sender can fill. It keeps only the request's identity,
-// and whether the request is decided.
+// bare returns a copy of a request without the fields that its sender can fill.
 func bare(csr *certificatesv1.CertificateSigningRequest) *certificatesv1.CertificateSigningRequest {
 	kept := &certificatesv1.CertificateSigningRequest{
 		ObjectMeta: metav1.ObjectMeta{Name: csr.Name, UID: csr.UID, ResourceVersion: csr.ResourceVersion,

@@ -18,8 +18,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// recheck is how often a waiting request is checked again without an event. The controller watches the request's
-// instance and Node, so this is only a safety net. Kubelet waits much longer than this for a decision.
+// recheck is a safety net for a waiting request. Normally, an event about its instance or Node triggers the next check.
+// Kubelet waits much longer than this for a decision.
 const recheck = time.Minute
 
 // Reconciler decides about pending requests, one at a time.
@@ -71,10 +71,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 }
 
 // decide lets the policy decide from the cached objects first. If this decision is a refusal or a denial that depends
-// on the cluster, decide reads the Node from the API server and lets the policy decide a second time, because a denial
-// is final. All other decisions cost the API server no request, so thousands of foreign requests don't delay other
-// requests. For an approval, a Node from the cache is good enough: the operator reads the Node from the API server
-// before it creates a token, and a token is valid for one key. If the cache is stale, its next event wakes the request.
+// on the cluster, decide reads the Node from the API server and lets the policy decide again, because a denial is
+// final. Other decisions cost the API server no request, so that thousands of foreign requests delay nothing. For an
+// approval, a Node from the cache is good enough: the operator reads the Node from the API server before it creates a
+// token, and a token is valid for one key.
 func (r *Reconciler) decide(ctx context.Context, csr *certificatesv1.CertificateSigningRequest,
 	claim policy.CSRClaim) (policy.CSRDecision, error) {
 	in, err := r.gather(ctx, r.client, csr, claim)

@@ -28,7 +28,7 @@ const (
 	usedCount = 10000
 )
 
-// used remembers the key (DER) that each bootstrap token was used for, until the cache shows the approval.
+// used stores the key (DER) for which each bootstrap token was used, until the cache shows the approval.
 type used struct {
 	mu   sync.Mutex
 	keys *cache.LRUExpireCache
@@ -46,7 +46,7 @@ func (u *used) claim(id string, key []byte) bool {
 }
 
 // UsedTokens contains the bootstrap tokens that were used for a second key. The operator approves no more requests with
-// them, so a host that still waits for a certificate needs a new token. UsedTokens is safe for concurrent use.
+// them: a host that still waits for a certificate needs a new token. UsedTokens is safe for concurrent use.
 type UsedTokens struct{ ids *cache.LRUExpireCache }
 
 // NewUsedTokens returns an empty UsedTokens.
@@ -58,9 +58,9 @@ func (s *UsedTokens) Has(id string) bool {
 	return found
 }
 
-// gatherCredential adds to the input the owner of the request's bootstrap token, and the keys that the token was
-// already used for. Both come from the cache. If the cache doesn't show the token's owner yet, the request waits. If
-// the cache doesn't show an approval yet, the operator still has the key in memory.
+// gatherCredential adds the owner of the request's bootstrap token to the input, and the keys for which the token was
+// already used. Both come from the cache. If the cache doesn't show the owner yet, the request waits. If the cache
+// doesn't show an approval yet, the field used has the key.
 func (r *Reconciler) gatherCredential(ctx context.Context, in *policy.CSRInput,
 	claim policy.CSRClaim) (err error) {
 	id := policy.CredentialOf(in.CSR)
@@ -104,7 +104,7 @@ func (r *Reconciler) gatherCredential(ctx context.Context, in *policy.CSRInput,
 	return nil
 }
 
-// command returns the Secret that the token of a join command is bound to, or an empty Secret if it doesn't exist.
+// command returns the Secret that the token of a join command is bound to. If the Secret doesn't exist, it is empty.
 func (r *Reconciler) command(ctx context.Context, name string) (*corev1.Secret, error) {
 	command := &corev1.Secret{}
 	key := types.NamespacedName{Namespace: r.options.Namespace, Name: name}
@@ -116,9 +116,9 @@ func (r *Reconciler) command(ctx context.Context, name string) (*corev1.Secret, 
 
 var errFaster = errors.New("a request for the same host was faster")
 
-// bindKey records the key of a host's first request before the request is approved, so that no other key gets a
-// certificate. The record is in the Secret that the command's token is bound to. For a Machine, it is in the status of
-// the instance. If another key is already recorded, bindKey fails, and the operator decides about the request again.
+// bindKey records the key of a host's first request before the approval, so that no other key gets a certificate. For a
+// Machine, the record is in the status of the instance. Otherwise, it is in the Secret that the command's token is
+// bound to. If another key is already recorded, bindKey fails, and the operator decides again.
 func (r *Reconciler) bindKey(ctx context.Context, claim policy.CSRClaim, of *policy.CSRInstance) error {
 	if of.Machine != nil {
 		instance := &v1alpha1.WindowsInstance{}

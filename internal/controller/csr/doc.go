@@ -1,8 +1,8 @@
 // Package csr decides about the certificate requests of our hosts. It gathers the facts about a request, lets the
-// policy decide, and writes the decision.
+// policy decide, and writes the decision. The operator runs it.
 //
-// The operator runs it. It approves or denies only requests for nodes and hosts of known instances. It ignores all
-// other requests, without sending a request about them to the API server. It never opens a connection to a host.
+// It approves or denies only requests for nodes and hosts of known instances. It ignores all other requests, and sends
+// the API server nothing about them. It never opens a connection to a host.
 package csr
 
 // +kubebuilder:rbac:groups=windowsmachineconfig.openshift.io,resources=windowsinstances,verbs=get;list;watch,namespace=openshift-windows-machine-config-operator

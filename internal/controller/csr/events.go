@@ -8,8 +8,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// tell reports in events, on the request and on its instance, that a request was denied or left pending. It doesn't
-// report an approval, because the request's condition shows it.
+// tell reports in events on the request and on its instance that a request was denied or left pending. An approval
+// needs no event, because the request's condition shows it.
 func (r *Reconciler) tell(csr *certificatesv1.CertificateSigningRequest, decision policy.CSRDecision) {
 	action := "Refuse"
 	switch decision.Verdict {

@@ -17,8 +17,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// gather collects the input of a decision about a claim. It looks up the instances that the claim is about, and other
-// owners of the claim's addresses, in indexes of the cache. It reads the Node through the parameter reader.
+// gather collects the input of a decision about a claim. It finds instances in indexes of the cache, and reads the Node
+// through the parameter reader.
 //
 //	request ── claims node ──▶ instances (index, cache) ── none ──▶ nothing is read
 //	                                │ some
@@ -59,7 +59,7 @@ func (r *Reconciler) gather(
 }
 
 // claimed lists the instances that a claim is about. The first request of a Machine's host contains the Machine's
-// address, so claimed finds the Machine's instance by this address.
+// address, so this address also finds the instance.
 func (r *Reconciler) claimed(ctx context.Context, claim policy.CSRClaim) ([]v1alpha1.WindowsInstance, error) {
 	known, err := r.instances(ctx, instancesByClaim, claimKey(claim))
 	if claim.Kind != policy.CSRHost {
@@ -77,7 +77,6 @@ func (r *Reconciler) claimed(ctx context.Context, claim policy.CSRClaim) ([]v1al
 	return known, err
 }
 
-// instances lists the instances that an index of the cache contains under a key.
 func (r *Reconciler) instances(ctx context.Context, index, value string) ([]v1alpha1.WindowsInstance, error) {
 	list := &v1alpha1.WindowsInstanceList{}
 	err := r.client.List(ctx, list, client.InNamespace(r.options.Namespace), client.MatchingFields{index: value})
@@ -87,7 +86,7 @@ func (r *Reconciler) instances(ctx context.Context, index, value string) ([]v1al
 	return list.Items, nil
 }
 
-// gatherAddresses adds to the input the other owners of the names and addresses in a request for a serving certificate.
+// gatherAddresses adds to the input the other owners of the names and addresses in a serving certificate's request.
 func (r *Reconciler) gatherAddresses(ctx context.Context, in *policy.CSRInput, claim policy.CSRClaim) (err error) {
 	if in.ServiceNetwork, err = r.options.ServiceNetwork(ctx); err != nil {
 		return fmt.Errorf("reading the service network: %w", err)

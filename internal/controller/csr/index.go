@@ -11,7 +11,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// Indexes of the cache. With them, a foreign request costs one lookup for any number of nodes and instances.
+// Indexes of the cache. They find the objects for a request without a search through all nodes and instances.
 const (
 	// requestsAbout finds pending requests by the node and by each address that they ask for.
 	requestsAbout = "csr.about"
@@ -19,7 +19,7 @@ const (
 	instancesByClaim   = "csr.claim"
 	instancesByAddress = "csr.address"
 	// requestsByCredential finds approved first requests of kubelets by the id of their bootstrap token.
-	// instancesByCredential finds the instances for whose join the token was created.
+	// instancesByCredential finds the instance by the id of a token that was created for its join.
 	requestsByCredential  = "csr.credential"
 	instancesByCredential = "csr.credential"
 	// nodesByAddress finds Nodes by the names and addresses in their status.
@@ -32,7 +32,6 @@ type index struct {
 	values client.IndexerFunc
 }
 
-// indexOf creates an index for one type of object.
 func indexOf[T client.Object](object T, field string, values func(T) []string) index {
 	return index{object, field, func(o client.Object) []string {
 		if typed, ok := o.(T); ok {
@@ -78,8 +77,8 @@ func claimed(csr *certificatesv1.CertificateSigningRequest) []string {
 	return append(claim.SANs(), claimKey(claim))
 }
 
-// nodeKey returns the key of a node in requestsAbout and instancesByClaim. Because of the slash, no address equals it.
-// If a request contains an address with a slash, the operator only checks the request once more than needed.
+// nodeKey returns the key of a node in requestsAbout and instancesByClaim. An address with a slash could equal a key.
+// In this case, the operator checks the request once more than needed.
 func nodeKey(name string) string { return "node/" + name }
 
 // hostKey returns the key of a host that joins by itself, in the same indexes.
@@ -93,8 +92,8 @@ func claimKey(claim policy.CSRClaim) string {
 }
 
 // addressesOfInstance lists the configured addresses of an instance. If the host has a node, it also lists the address
-// where the operator reached the host, and the addresses that the host reports. Without a node, it ignores these: a
-// host that the operator refused must not block the addresses of other hosts.
+// where the operator reached the host, and the addresses that the host reports. Without a node, these addresses are
+// omitted: a host that the operator refused must not block the addresses of other hosts.
 func addressesOfInstance(instance *v1alpha1.WindowsInstance) []string {
 	known := policy.CSRInstanceOf(instance)
 	all := append(known.Addresses, known.Reached)

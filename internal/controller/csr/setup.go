@@ -24,8 +24,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// workers is the number of concurrent decisions. A decision needs at most three short API requests, and waits for
-// nothing else. If a whole fleet joins at the same time, each host creates three certificate requests.
+// workers is the number of concurrent decisions. A decision needs at most three short API requests. If a whole fleet
+// joins at the same time, each host creates three certificate requests.
 const workers = 8
 
 // Options of the controller. All are required.
@@ -36,15 +36,15 @@ type Options struct {
 	OperatorUser string
 	// BootstrapUser is the user name that kubelets have when they request their first certificate.
 	BootstrapUser string
-	// ServiceNetwork returns the prefix of the cluster's service addresses. Only serving certificates need it.
+	// ServiceNetwork returns the prefix of the cluster's service addresses. Only serving certificates need this prefix.
 	ServiceNetwork func(ctx context.Context) (netip.Prefix, error)
 	// Reserved returns the addresses of the API server and of pods, and the names of the API server. No host may have
 	// them. If Reserved or ServiceNetwork returns a problem, the request waits.
 	Reserved func(ctx context.Context) (addresses []netip.Prefix, names []string, err error)
-	// Machine returns the Machine that an instance was created from, or nil if this Machine doesn't exist or has other
-	// user data. Only the first request of a Machine's host needs it.
+	// Machine returns the Machine that an instance was created from. It returns nil if this Machine doesn't exist or
+	// has other user data. Only the first request of a Machine's host needs it.
 	Machine func(ctx context.Context, source *v1alpha1.Source) (*policy.CSRMachine, error)
-	// UsedTokens collects the bootstrap tokens that are used up: no more requests with these tokens are approved.
+	// UsedTokens collects the bootstrap tokens that no more requests may use.
 	UsedTokens *UsedTokens
 }
 
@@ -94,10 +94,9 @@ func claiming(operator string) predicate.Predicate {
 	return predicate.And(pending, predicate.Funcs{DeleteFunc: func(event.DeleteEvent) bool { return false }})
 }
 
-// instanceNews selects changes of instances that may change a decision.
+// instanceNews and nodeNews select changes that may change a decision. nodeNews ignores heartbeats.
 func instanceNews() predicate.Predicate { return watch.Changed(policy.CSRInstanceOf) }
 
-// nodeNews selects changes of Nodes that may change a decision. It ignores heartbeats.
 func nodeNews() predicate.Predicate {
 	return watch.Changed(func(node *corev1.Node) []any {
 		return []any{node.Annotations[contract.InstanceAnnotation], node.Labels[corev1.LabelOSStable],
@@ -105,7 +104,7 @@ func nodeNews() predicate.Predicate {
 	})
 }
 
-// news returns the pending requests that concern an instance or a Node. It finds them by the name and the addresses.
+// news returns the pending requests with the name or an address of an instance or a Node.
 func (r *Reconciler) news(ctx context.Context, object client.Object) []reconcile.Request {
 	switch o := object.(type) {
 	case *v1alpha1.WindowsInstance:

@@ -13,8 +13,7 @@ import (
 // clockSkew is the maximum difference between the clocks of two operators.
 const clockSkew = time.Minute
 
-// boundTimes corrects times in the status that a wrong clock wrote. After that, no pause is longer than the longest
-// possible pause, and no start is in the future. boundTimes leaves the times that observed.Log checks itself.
+// boundTimes corrects times in the status that a wrong clock wrote. observed.Log itself checks the times that it uses.
 func boundTimes(status *v1alpha1.WindowsInstanceStatus, now time.Time) {
 	bound := func(t *metav1.Time, longest time.Duration) {
 		if t != nil && t.Time.After(now.Add(longest+clockSkew)) {

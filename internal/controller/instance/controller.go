@@ -46,14 +46,14 @@ type Reconciler struct {
 	rollout  *rollout.Rollout
 	recorder recorder
 	meters   *meters
-	// trials limits how many tries of a new key, each on a different host, run at the same time.
+	// trials limits the number of hosts on which a new key is tried at the same time.
 	trials *journey.Slots
 	now    func() time.Time
 	jitter func() float64
 
 	mu       sync.Mutex
 	memories map[types.NamespacedName]*memory
-	// notes limits the number of concurrent writes of statuses that only report that a node has changed its revision.
+	// notes limits concurrent writes of the status: see await.
 	notes *semaphore.Weighted
 	// woken receives instances that must be reconciled because a slot for a join or for a try of the key is free.
 	woken chan event.GenericEvent
@@ -112,14 +112,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	return result, err
 }
 
-// reconciliation is one reconcile of one instance.
 type reconciliation struct {
 	*Reconciler
 	instance *v1alpha1.WindowsInstance
 	// node is the Node of this instance, or nil.
 	node   *corev1.Node
 	memory *memory
-	// record saves the status. status writes results into the status.
+	// record saves the status in the API server. status changes the status in memory.
 	record record
 	status reporter
 	slot   slot
@@ -138,7 +137,6 @@ func newReconciliation(r *Reconciler, instance *v1alpha1.WindowsInstance, node *
 	return c
 }
 
-// step takes the next step for an instance: it removes, checks or joins the host.
 func (c *reconciliation) step(ctx context.Context) (ctrl.Result, error) {
 	if !c.instance.DeletionTimestamp.IsZero() {
 		return leaving{c}.run(ctx)
@@ -162,7 +160,7 @@ func (c *reconciliation) step(ctx context.Context) (ctrl.Result, error) {
 		return checking{c}.run(ctx)
 	case c.instance.Spec.Paused:
 		c.stop()
-		// A user may have stopped the daemon during the pause. Restart its time limit, so that it has time to start.
+		// If a user stopped the daemon during the pause, the daemon needs time to start: restart its time limit.
 		c.parts.Daemons.Forget(c.instance)
 		c.report(ctx, journey.Wait(pausedRetry, contract.ReasonPaused, "spec.paused is true"))
 		return c.result(ctx, pausedRetry)
@@ -175,7 +173,6 @@ func (c *reconciliation) step(ctx context.Context) (ctrl.Result, error) {
 	return joining{c}.run(ctx)
 }
 
-// addFinalizer adds the operator's finalizer to an instance that was created without it.
 func (c *reconciliation) addFinalizer(ctx context.Context) error {
 	with := c.record.saved.DeepCopy()
 	controllerutil.AddFinalizer(with, contract.InstanceFinalizer)
@@ -189,8 +186,8 @@ func (c *reconciliation) addFinalizer(ctx context.Context) error {
 	return nil
 }
 
-// observe ends all pauses between attempts if the user has changed the spec. Because the change may concern the
-// connection to the host, observe also makes the operator try the key again on a host that has joined.
+// observe ends all pauses between attempts if the user has changed the spec. On a joined host, observe also makes the
+// operator try the key again, because the change may concern the connection.
 func (c *reconciliation) observe() {
 	status := &c.instance.Status
 	if observed(status) == c.instance.Generation {
@@ -210,7 +207,7 @@ func (c *reconciliation) observe() {
 	}
 }
 
-// observed returns the generation of the spec that a status is about.
+// observed returns the generation of the spec that a status is based on.
 func observed(status *v1alpha1.WindowsInstanceStatus) int64 {
 	if progressing := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionProgressing); progressing != nil {
 		return progressing.ObservedGeneration
@@ -218,8 +215,7 @@ func observed(status *v1alpha1.WindowsInstanceStatus) int64 {
 	return 0
 }
 
-// untilNextAttempt returns the time until the next attempt after a failed attempt. It returns 0 if the operator need
-// not wait, or if the times in the status come from a wrong clock.
+// untilNextAttempt returns the rest of the pause after a failed attempt. It ignores times that a wrong clock wrote.
 func (c *reconciliation) untilNextAttempt() time.Duration {
 	wait := policy.NextAttempt(c.instance).Sub(c.now())
 	if c.memory.isHurried || wait < 0 || wait > policy.LongestBackoff+clockSkew {
@@ -228,19 +224,17 @@ func (c *reconciliation) untilNextAttempt() time.Duration {
 	return wait
 }
 
-// stop ends the work at the host. It releases the host's join slot and its slot in the rollout budget.
 func (c *reconciliation) stop() {
 	c.endWork()
 	c.slot.release()
 }
 
-// endWork ends the work at the host, and releases its join slot, or its place in the queue for a slot.
+// endWork ends the work at the host, and releases the host's join slot, but not its slot in the rollout budget.
 func (c *reconciliation) endWork() {
 	c.memory.session.End()
 	c.parts.Slots.Release(c.memory.key)
 }
 
-// failed records that an attempt failed, and plans the next attempt.
 func (c *reconciliation) failed(ctx context.Context, outcome journey.Outcome) (ctrl.Result, error) {
 	if ctx.Err() != nil {
 		return ctrl.Result{}, ctx.Err() // the operator stops, so this is not the host's failure
@@ -262,8 +256,7 @@ func (c *reconciliation) failed(ctx context.Context, outcome journey.Outcome) (c
 	return c.result(ctx, wait)
 }
 
-// check takes the next step for a joined host: it joins the host again, takes a step of an upgrade or a reboot, or only
-// reports. If there is nothing to do, it only reads the Node from the cache.
+// check takes the next step for a joined host. If the host needs nothing, check only reads the Node from the cache.
 func (c *reconciliation) check(ctx context.Context) (ctrl.Result, error) {
 	found, err := c.look(ctx, c.node)
 	if err != nil {
@@ -306,7 +299,7 @@ func (c *reconciliation) check(ctx context.Context) (ctrl.Result, error) {
 		if err != nil {
 			return ctrl.Result{}, err
 		}
-		after := outcome.After // the node may go down, or its daemon may die
+		after := outcome.After // check again then, because the node may go down, or its daemon may die
 		if outcome, err = c.journeys.disrupt.Next(ctx, view, kind); err != nil {
 			return ctrl.Result{}, err
 		}
@@ -326,8 +319,8 @@ func (c *reconciliation) check(ctx context.Context) (ctrl.Result, error) {
 	return c.await(ctx, found.Node, outcome)
 }
 
-// look returns the result of health.Check. Exception: the daemon does not respond, and the rollout of the desired
-// revision is halted. In this case, the result says that the host must join again, at the revision that it has.
+// look returns the result of health.Check. Exception: if the daemon does not respond and the rollout of the desired
+// revision is halted, the host must join again, at the revision that it has.
 func (c *reconciliation) look(ctx context.Context, node *corev1.Node) (health.Finding, error) {
 	found, err := c.journeys.health.Check(ctx, c.instance, node)
 	if err != nil || found.Unresponsive == nil || found.Update == nil {
@@ -344,7 +337,6 @@ func is(outcome journey.Outcome, reason contract.Reason) bool {
 	return outcome.Problem != nil && outcome.Problem.Reason == reason
 }
 
-// config returns the settings that are in force.
 func (r *Reconciler) config(ctx context.Context) (*v1alpha1.WindowsMachineConfig, error) {
 	return cluster.Settings(ctx, r.client, r.parts.Namespace)
 }

@@ -18,11 +18,11 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// dialPause is the pause between two attempts to dial a host that did not come back from a reboot in time.
+// dialPause is the pause between two attempts of isUp to dial the host.
 const dialPause = 5 * time.Minute
 
-// isUp dials a host that did not come back from a reboot in time. If the host accepts the login, isUp returns true,
-// because then only the host's node is down. The connection stays open for the join.
+// isUp dials a host that did not come back from a reboot in time. If the host accepts the login, only its node is down.
+// In this case, the connection stays open for the join.
 func (c *reconciliation) isUp(ctx context.Context) bool {
 	now := c.now()
 	if now.Sub(c.memory.dialledAt) < dialPause {
@@ -34,7 +34,7 @@ func (c *reconciliation) isUp(ctx context.Context) bool {
 	return c.parts.Access.Dial(work, c.instance, &c.memory.session).IsDone()
 }
 
-// joinInstead starts a new join of a host whose node is down after a reboot. A host that hasn't rebooted does so later.
+// joinInstead joins a host again whose node is down after a reboot. If the host hasn't rebooted, it reboots later.
 func (c *reconciliation) joinInstead(ctx context.Context, node *corev1.Node,
 	why *contract.Problem) (ctrl.Result, error) {
 	if err := c.journeys.disrupt.WithdrawReboot(ctx, node); err != nil {
@@ -62,15 +62,13 @@ func (c *reconciliation) view(ctx context.Context, found health.Finding) (*disru
 	return view, nil
 }
 
-// Save implements disrupt.Controller.
 func (c *reconciliation) Save(ctx context.Context) error { return c.record.save(ctx) }
 
-// Take implements disrupt.Controller.
 func (c *reconciliation) Take(ctx context.Context, granted func()) (policy.Verdict, error) {
 	return c.slot.take(ctx, granted)
 }
 
-// Note implements disrupt.Controller. It reports the events and metrics of an outcome.
+// Note reports the events and metrics of an outcome.
 func (c *reconciliation) Note(ctx context.Context, outcome journey.Outcome) {
 	c.recorder.record(ctx, c.instance, outcome.Events...)
 	if slot := outcome.Released; slot != nil {
@@ -82,7 +80,6 @@ func (c *reconciliation) Note(ctx context.Context, outcome journey.Outcome) {
 	}
 }
 
-// wantsReboot reports whether a reboot of a node is requested.
 func (c *reconciliation) wantsReboot(ctx context.Context, node *corev1.Node) bool {
 	config, err := c.config(ctx)
 	if err != nil {
@@ -92,10 +89,10 @@ func (c *reconciliation) wantsReboot(ctx context.Context, node *corev1.Node) boo
 		&c.memory.reboots)
 }
 
-// rebootsFirst reports whether a node must be rebooted, or its last reboot must be verified, before the node changes to
-// the desired revision. There are two cases. If the rollout of the desired revision is halted, a requested reboot comes
-// first, because the halt may last long. If the host did not come back from a reboot and joined again, this reboot must
-// be verified first. Otherwise, the operator would mistake it for the result of a later request.
+// rebootsFirst reports whether a reboot comes before the change to the desired revision. If the rollout is halted, a
+// requested reboot comes first, because the halt may last long. If a host joined again because it did not come back
+// from a reboot, the operator must verify this reboot first. Otherwise, this reboot would count as the result of a
+// later request.
 func (c *reconciliation) rebootsFirst(ctx context.Context, found health.Finding) bool {
 	if found.Update == nil || found.Updating {
 		return false
@@ -128,7 +125,7 @@ func (r *Reconciler) halted(ctx context.Context, revision string) (why string, e
 	return policy.Halted(revision, config, list.Items), nil
 }
 
-// bounds returns the time limits that the user has set. For others, it returns the defaults.
+// bounds returns the time limits from the settings. If the user has not set a limit, it returns the default.
 func (r *Reconciler) bounds(ctx context.Context) (journey.Bounds, error) {
 	config, err := r.config(ctx)
 	return boundsOf(config), err

@@ -1,9 +1,9 @@
 // Package instance reconciles WindowsInstances. It decides what an instance needs, takes the next step, and reports the
-// result: as phase, conditions, reason and fix in the status, and in events and metrics.
+// result in the status, in events and in metrics. The packages in internal/instance implement the steps.
 //
 // Only this package writes the status of a WindowsInstance. Exception: package csr records the key of a Machine's host
-// there. This package also writes the operator's labels, annotations and taints on Nodes. Exception: on Nodes without
-// an instance, package orphan does this. The packages in internal/instance implement the phases and steps.
+// there. This package also writes the operator's labels, annotations and taints on Nodes. Exception: package orphan
+// writes them on Nodes without an instance.
 package instance
 
 // +kubebuilder:rbac:groups=windowsmachineconfig.openshift.io,resources=windowsinstances,verbs=get;list;watch;patch;delete,namespace=openshift-windows-machine-config-operator

@@ -15,7 +15,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 )
 
-// Reasons of events, which are part of the contract with users. The events are about the instance and about its source.
+// Reasons of events about an instance and its source. Users rely on these reasons.
 const (
 	eventSetup        = "InstanceSetup"
 	eventSetupFailure = "InstanceSetupFailure"
@@ -28,14 +28,13 @@ const (
 // maxNote is the maximum length of an event's note, in bytes. The API allows 1024.
 const maxNote = 1000
 
-// setupEvent reports that a host became a node.
 func setupEvent(instance *v1alpha1.WindowsInstance) journey.Event {
 	return journey.Event{Type: corev1.EventTypeNormal, Reason: eventSetup, Action: "Join",
 		Note: fmt.Sprintf("%s is node %s at revision %s", instance.Spec.Address, instance.Status.NodeName,
 			instance.Status.Revision)}
 }
 
-// failureEvent reports that an attempt failed. The action contains the reason. Otherwise, Kubernetes would count
+// failureEvent reports that an attempt failed. Its action contains the reason. Otherwise, Kubernetes would count
 // failures with different reasons as one event, with the note of the first failure.
 func failureEvent(phase v1alpha1.Phase, p *contract.Problem) journey.Event {
 	return journey.Event{Type: corev1.EventTypeWarning, Reason: eventSetupFailure,
@@ -43,7 +42,6 @@ func failureEvent(phase v1alpha1.Phase, p *contract.Problem) journey.Event {
 		Note:   p.Explain()}
 }
 
-// teardownEvent reports that a host was removed.
 func teardownEvent(instance *v1alpha1.WindowsInstance) journey.Event {
 	how := "was cleaned and is no longer a node"
 	switch instance.Spec.RemovalPolicy {
@@ -75,7 +73,7 @@ func (r recorder) record(ctx context.Context, instance *v1alpha1.WindowsInstance
 	}
 }
 
-// ofMachines returns the reason of an event that users know from Machines, or "" if Machines have no such event.
+// ofMachines returns the reason of the corresponding event about a Machine, or "" if there is none.
 func ofMachines(reason string) string {
 	switch reason {
 	case eventSetup:
@@ -86,7 +84,7 @@ func ofMachines(reason string) string {
 	return ""
 }
 
-// machine returns a reference to the Machine of the instance, or nil if the instance has no Machine.
+// machine returns a reference to the instance's Machine, or nil.
 func machine(instance *v1alpha1.WindowsInstance) *corev1.ObjectReference {
 	source := instance.Spec.Source
 	if source == nil || source.Kind != v1alpha1.SourceMachine {
@@ -98,8 +96,7 @@ func machine(instance *v1alpha1.WindowsInstance) *corev1.ObjectReference {
 	}
 }
 
-// entry returns a reference to the instance's entry in windows-instances, or nil if there is none. The reference has
-// the ConfigMap's UID, so that kubectl describe shows the events. If the ConfigMap is gone, there is no UID.
+// entry returns a reference to the instance's entry in windows-instances, or nil. kubectl describe needs the UID.
 func (r recorder) entry(ctx context.Context, instance *v1alpha1.WindowsInstance) *corev1.ObjectReference {
 	source := instance.Spec.Source
 	if source == nil || source.Kind != v1alpha1.SourceConfigMap {

@@ -8,7 +8,7 @@ import (
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 )
 
-// Limits of the API, in characters. This package counts bytes, because a text has at least as many bytes as characters.
+// Limits of the API, in characters. This package counts bytes, which is at least as strict.
 const (
 	maxMessage  = 32768 // for the message of a condition
 	maxWhy      = 4096  // for the reason why a host waits or why an update failed
@@ -17,8 +17,8 @@ const (
 	maxPhases   = 64
 )
 
-// fit shortens the texts in a status that come from a host or its kubelet to the length that the API accepts. Without
-// this, a host could prevent all writes of its status. fit doesn't shorten names.
+// fit shortens texts from a host or its kubelet to the lengths that the API accepts. Otherwise, a host could prevent
+// all writes of its status. fit doesn't shorten names.
 func fit(status *v1alpha1.WindowsInstanceStatus) {
 	status.Revision, status.HeldRevision = cut(status.Revision, maxRevision), cut(status.HeldRevision, maxRevision)
 	status.Phases = status.Phases[max(0, len(status.Phases)-maxPhases):]

@@ -15,12 +15,10 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// gather reads the instance and its Node for one reconcile. Only gather decides which of them are read from the API
-// server. If a node is in service and no work on it is in progress, or if a host joins for the first time, the cache is
-// sufficient. Otherwise, gather reads the instance, its Node and the list of slots from the API server, because the
-// cache may still contain a slot, a Node or a revision that no longer exists. Every write contains the resource version
-// that was read here. If another client has written the object in the meantime, the API server refuses the write, and
-// the next reconcile reads the object again.
+// gather reads the instance and its Node for one reconcile. If a node is in service without work in progress, or if a
+// host joins for the first time, the cache is sufficient. Otherwise, gather reads the instance, its Node and the list
+// of slots from the API server, because the cache may still contain a slot, a Node or a revision that no longer exists.
+// Every write contains the resource version that was read here, so it fails if another client has changed the object.
 func (r *Reconciler) gather(ctx context.Context, cached *v1alpha1.WindowsInstance,
 	kept *memory) (*reconciliation, error) {
 	var node *corev1.Node
@@ -65,7 +63,7 @@ func (r *Reconciler) gather(ctx context.Context, cached *v1alpha1.WindowsInstanc
 	return newReconciliation(r, live, node, kept), nil
 }
 
-// isSettled reports whether the cache is sufficient, because no work that disrupts a node is in progress.
+// isSettled reports whether no work that disrupts a node is in progress, so that the cache is sufficient.
 func (r *Reconciler) isSettled(ctx context.Context, instance *v1alpha1.WindowsInstance, node *corev1.Node) bool {
 	status := &instance.Status
 	switch {
@@ -89,8 +87,8 @@ func isLookedAfter(instance *v1alpha1.WindowsInstance) bool {
 	return false
 }
 
-// The cache normally contains the operator's own writes within milliseconds. After longestLag, the operator stops
-// waiting for the cache, because it may never contain the writes, for example after a restore of etcd.
+// Normally, the cache shows the operator's own writes within milliseconds. After a restore of etcd, it may never show
+// them, so the operator stops waiting after longestLag.
 const (
 	lagRetry   = 50 * time.Millisecond
 	longestLag = time.Minute

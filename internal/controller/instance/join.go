@@ -16,14 +16,14 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// joining is the reconcile of a host that joins. It runs the phases of the join. Before the first phase that may
-// disrupt a node in service, it requests a slot in the rollout budget.
+// joining is the reconcile of a host that joins. Before the first phase that may disrupt a node in service, it requests
+// a slot in the rollout budget.
 type joining struct{ *reconciliation }
 
-// mayJoin decides whether a host may join. If its node is in service, the join needs a slot in the rollout budget, even
-// after a failed attempt, because other hosts may have used the slot while this host couldn't be reached. If the node
-// has been out of service for a long time, the join needs a slot only to change the node's revision. A host never joins
-// at a new revision whose rollout is halted.
+// mayJoin decides whether a host may join. If its node is in service, the join needs a slot in the rollout budget.
+// After a failed attempt, it needs a new slot, because other hosts may have got the earlier one. If the node was out of
+// service for long, only a change of its revision needs a slot. A host never joins at a new revision whose rollout is
+// halted.
 func (c joining) mayJoin(ctx context.Context) (policy.Verdict, error) {
 	free := policy.Verdict{Allowed: true, Why: "no pods are disrupted"}
 	status := &c.instance.Status
@@ -54,16 +54,16 @@ func (c joining) mayJoin(ctx context.Context) (policy.Verdict, error) {
 	return free, nil
 }
 
-// disruptsNoPods reports whether the join disrupts no pods. This is the case if the host has no pods, if the join has
-// already replaced the daemon's key, or if an upgrade over SSH only waits for the Node.
+// disruptsNoPods reports whether the join disrupts no pods: the host has no pods, the join has already replaced the
+// daemon's key, or an upgrade over SSH only waits for the Node.
 func (c joining) disruptsNoPods(node *corev1.Node) bool {
 	status := &c.instance.Status
 	return journey.IsFirstJoin(status, node) || c.memory.session.HasReplacedKey() ||
 		join.OverSSH(status) != nil && status.IsRequested() && status.Phase == v1alpha1.PhaseConfirming
 }
 
-// mayTurn decides whether a host whose node is down may change to another revision. The change needs a slot and an open
-// window, and the rollout must not be halted. The node is already unavailable, so its slot delays no other node.
+// mayTurn decides whether a host whose node is down may change to another revision. Its slot delays no other node,
+// because the node is already unavailable.
 func (c joining) mayTurn(ctx context.Context, revision string) (policy.Verdict, error) {
 	config, err := c.config(ctx)
 	if err != nil {
@@ -78,7 +78,6 @@ func (c joining) mayTurn(ctx context.Context, revision string) (policy.Verdict, 
 	return c.slot.take(ctx, func() {})
 }
 
-// run runs the phases of the join until a phase waits or fails, or until the join is complete.
 func (c joining) run(ctx context.Context) (ctrl.Result, error) {
 	// A host that joins for the first time requests a slot only when it is ready: see join.restore.
 	if status := &c.instance.Status; status.Joined() || status.HasSlot() || c.memory.session.IsGranted {
@@ -143,8 +142,7 @@ func (c joining) run(ctx context.Context) (ctrl.Result, error) {
 // showAfter is how long a phase may last before the status shows it.
 const showAfter = 2 * time.Second
 
-// runPhase runs a phase. It saves the status only if the phase requests this, or if the phase takes longer than
-// showAfter. Most phases end within a second.
+// runPhase saves the status only if the phase requests this, or if the phase takes longer than showAfter.
 func (c joining) runPhase(ctx, work context.Context, phase join.Phase) (journey.Outcome, error) {
 	shown, written := c.record.copy(), make(chan error, 1)
 	timer := time.AfterFunc(showAfter, func() { written <- shown.save(ctx) })
@@ -173,7 +171,7 @@ func onError(err error) *ending {
 	return &ending{err: err}
 }
 
-// awaitSlot checks whether the join may continue. If so, it returns nil. If the join must wait, the reconcile ends.
+// awaitSlot returns nil if the join may continue.
 func (c joining) awaitSlot(ctx context.Context) *ending {
 	verdict, err := c.mayJoin(ctx)
 	if err != nil || verdict.Allowed {
@@ -187,7 +185,6 @@ func (c joining) awaitSlot(ctx context.Context) *ending {
 	return &ending{result, err}
 }
 
-// heldBack returns the outcome of a host that may not join again yet. verdict says why.
 func (c joining) heldBack(ctx context.Context, verdict policy.Verdict) journey.Outcome {
 	_, unresponsive, err := c.journeys.health.Unresponsive(ctx, c.instance)
 	if err == nil && unresponsive != nil {
@@ -198,10 +195,10 @@ func (c joining) heldBack(ctx context.Context, verdict policy.Verdict) journey.O
 		"waits for the rollout budget: %s", verdict.Shown())
 }
 
-// awaitTurn checks whether an attempt may begin or continue. If so, it returns nil. If the attempt must wait, the
-// reconcile ends. If the node is in service and has a slot in the rollout budget, awaitTurn releases this slot until
-// the host is ready to be disrupted: a slow host must not block the slot while it prepares. Exception: if the host was
-// ready before but got no slot then, it keeps the slot now. Otherwise, faster hosts would always be first.
+// awaitTurn returns nil if an attempt may begin or continue. At the beginning of an attempt, a node in service loses
+// its slot in the rollout budget until the host is ready to be disrupted: a slow host must not block the slot while it
+// prepares. Exception: if the host was ready before but got no slot, it keeps the slot now. Otherwise, faster hosts
+// would always be first.
 func (c joining) awaitTurn(ctx context.Context) *ending {
 	status, session := &c.instance.Status, &c.memory.session
 	if status.Joined() && !session.Connected() {
@@ -231,8 +228,8 @@ func (c joining) awaitTurn(ctx context.Context) *ending {
 	return onError(err)
 }
 
-// takeSlot requests a slot for a host that is ready to be disrupted. If the host has the slot, waits is nil. If again
-// is true, the host must join at a different revision than it was prepared for, so the join starts again.
+// takeSlot requests a slot for a host that is ready to be disrupted. waits is nil if the host gets the slot. again is
+// true if the host must join at another revision, for which it is not prepared yet.
 func (c joining) takeSlot(ctx context.Context) (again bool, waits *ending) {
 	status := &c.instance.Status
 	revision := journey.JoinRevision(status)
@@ -246,8 +243,8 @@ func (c joining) takeSlot(ctx context.Context) (again bool, waits *ending) {
 	return journey.JoinRevision(status) != revision, nil
 }
 
-// recovered reports whether a host that waits to join again has recovered, so that it needs no join. It returns false
-// if the first attempt only waits for the daemon's report, or while the operator prepares an upgrade over SSH.
+// recovered reports whether a host that waits to join again has recovered, and needs no join. It returns false if the
+// first attempt only waits for the daemon's report, or while the operator prepares an upgrade over SSH.
 func (c joining) recovered(ctx context.Context) (bool, error) {
 	status := &c.instance.Status
 	isLast := status.Phase == v1alpha1.PhaseConfirming && status.Failures == 0 && len(status.BootstrapCredentials) > 0

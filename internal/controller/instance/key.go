@@ -15,8 +15,7 @@ import (
 )
 
 const (
-	// trials is how many tries of a new key, each on a different host, may run at the same time. A handshake takes
-	// about a second, and no other work waits for the result.
+	// At most trials hosts are tried with a new key at the same time. A try takes about a second.
 	trials = 16
 	// trialRetry is a safety net for a host that is in the queue for a try. Normally, an event ends the wait.
 	trialRetry = time.Minute
@@ -29,13 +28,13 @@ type keyTrial struct {
 	next     time.Time
 }
 
-// tryKey logs in to a host to check whether it accepts the current private key. It does this in two cases: the host
-// last accepted a different key, or the user has changed the connection settings (see observe). If the host does not
-// accept the key, tryKey tries again after growing pauses. wait is the time until the next try, or 0 if none is needed.
+// tryKey logs in to a host to check whether it accepts the current private key. It does this if the host last accepted
+// a different key, or if the user has changed the connection settings (see observe). The pauses after failed tries
+// grow. wait is the time until the next try, or 0 if none is needed.
 func (c *reconciliation) tryKey(ctx context.Context) (wait time.Duration) {
 	key, err := c.parts.Keys.PrivateKey(ctx)
 	if err != nil || c.instance.Spec.ByItself != nil {
-		return 0 // no key is usable, or needed; a new key triggers a reconcile
+		return 0 // there is no usable key, or the host needs none; a new key triggers a reconcile
 	}
 	status := &c.instance.Status
 	if c.memory.keyTrial.hash != key.Hash {
@@ -67,8 +66,8 @@ func (c *reconciliation) tryKey(ctx context.Context) (wait time.Duration) {
 	return c.notLetIn(ctx, key.Hash, outcome.Problem)
 }
 
-// hasNewSettings reports whether the user has changed the connection settings, and no login with the new settings has
-// succeeded yet. Exception: if the host refused another key, as the condition shows, the settings are correct.
+// hasNewSettings reports whether no login has succeeded since the user changed the connection settings. Exception:
+// KeyNotAuthorized says that the host refused another key, so the settings are correct.
 func (c *reconciliation) hasNewSettings() bool {
 	condition := meta.FindStatusCondition(c.instance.Status.Conditions, v1alpha1.ConditionKeyAuthorized)
 	return condition != nil && condition.Status != metav1.ConditionTrue &&
@@ -80,13 +79,12 @@ func (c *reconciliation) keyAccepted() {
 		"the current private key was accepted")
 }
 
-// Reasons of the condition KeyAuthorized while it is True, and while it is Unknown because the spec was changed.
+// Reasons of the condition KeyAuthorized.
 const (
 	keyAccepted contract.Reason = "KeyAccepted"
 	keyUntried  contract.Reason = "SpecChanged"
 )
 
-// notLetIn records that the host did not accept the key, and plans the next try.
 func (c *reconciliation) notLetIn(ctx context.Context, hash string, problem *contract.Problem) time.Duration {
 	trial, status := &c.memory.keyTrial, &c.instance.Status
 	trial.failures++

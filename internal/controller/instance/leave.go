@@ -20,7 +20,6 @@ import (
 // leaving is the reconcile of a host that is being removed.
 type leaving struct{ *reconciliation }
 
-// run removes the host from the cluster, and then the finalizer from the instance.
 func (c leaving) run(ctx context.Context) (ctrl.Result, error) {
 	if !controllerutil.ContainsFinalizer(c.instance, contract.InstanceFinalizer) {
 		c.end(c.memory)
@@ -100,8 +99,7 @@ func (c leaving) takeStep(ctx context.Context) (ctrl.Result, error) {
 }
 
 // mayLeave decides whether a removal may begin. A removal needs a slot in the rollout budget, so that removals and
-// upgrades together don't drain too many nodes at once. Maintenance windows don't apply, because the user chose the
-// time. A removal needs no slot if the host has no node, or if the removal is forced.
+// upgrades together don't drain too many nodes. Maintenance windows don't apply, because the user chose the time.
 func (c leaving) mayLeave(ctx context.Context) (policy.Verdict, error) {
 	status := &c.instance.Status
 	free := policy.Verdict{Allowed: true, Why: "no pods are disrupted"}
@@ -111,7 +109,7 @@ func (c leaving) mayLeave(ctx context.Context) (policy.Verdict, error) {
 	if node := journey.Ours(c.node, c.instance); node == nil {
 		return free, nil
 	}
-	if status.HasSlot() { // use the slot that the host already has for the removal
+	if status.HasSlot() { // the removal uses the slot that the host already has
 		return free, nil
 	}
 	switch status.Phase {
@@ -141,7 +139,7 @@ func (c leaving) turn(ctx context.Context) {
 	c.report(ctx, journey.Wait(0, contract.ReasonInProgress, "leaving"))
 }
 
-// dropFinalizer removes the operator's finalizer, but no other finalizers. After a conflict, Reconcile retries.
+// dropFinalizer removes only the operator's finalizer. After a conflict, Reconcile retries.
 func (c leaving) dropFinalizer(ctx context.Context) error {
 	without := c.record.saved.DeepCopy()
 	controllerutil.RemoveFinalizer(without, contract.InstanceFinalizer)

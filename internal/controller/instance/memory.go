@@ -28,33 +28,30 @@ type memory struct {
 	// isBehind reports that the API server refused a write because the instance has a newer version.
 	isBehind bool
 	// fetch is what the daemon last reported about the download of its payload.
-	fetch disrupt.Fetch
-	// reboots records how often the host was rebooted in a row.
+	fetch   disrupt.Fetch
 	reboots disrupt.Reboots
 	// requestedAt is when the operator last requested a revision from the daemon.
 	requestedAt time.Time
 	// dialledAt is when the operator last dialled the host because it did not come back from a reboot.
 	dialledAt time.Time
-	// keyTrial is the last try of a private key on the joined host. keyRequest is the last request for such a try.
+	// keyTrial is the last try of a private key. keyRequest is the last value of contract.TryKeyAnnotation.
 	keyTrial   keyTrial
 	keyRequest string
 	// interrupt ends the work at the host. It is nil if there is no such work. Reconciler.mu guards it.
 	interrupt context.CancelCauseFunc
-	// failedIn is the phase of the last failed attempt. The status shows the reason until an attempt completes it.
+	// failedIn is the phase of the last failed attempt. The status shows the reason until this phase succeeds.
 	failedIn v1alpha1.Phase
 	// isHurried reports that a user has ended the pause that follows the last failed attempt.
 	isHurried bool
-	// isReached reports that the host was ready to be disrupted, but got no slot at that time. When it gets a slot the
-	// next time, it keeps the slot from the beginning of the attempt.
+	// isReached reports that the host was ready to be disrupted, but got no slot: see awaitTurn.
 	isReached bool
-	// left reports that the host is already removed, so that only the finalizer is left. gone reports that the instance
-	// is deleted, although it may still be in the cache.
+	// left: only the finalizer remains. gone: the instance is deleted, but may still be in the cache.
 	left, gone bool
 }
 
-// recall restores the claims of all instances on their hosts when this operator becomes the leader, before any instance
-// is reconciled. Otherwise, a second entry for the same host could claim the host first. recall starts with the
-// instances that have a node, so that these keep their claims.
+// recall restores the claims of all instances when this operator becomes the leader, before it reconciles any.
+// Otherwise, a second entry for a host could claim the host first. Instances with a node come first, so that they keep
+// their claims.
 func (r *Reconciler) recall(ctx context.Context) error {
 	list := &v1alpha1.WindowsInstanceList{}
 	if err := r.client.List(ctx, list); err != nil {
@@ -91,8 +88,7 @@ func (r *Reconciler) memory(instance *v1alpha1.WindowsInstance) *memory {
 	return begun
 }
 
-// forget drops the memory of the instance with this name, and ends its work. Such work may still be running if a user
-// removed the finalizer of the instance by force.
+// forget drops an instance's memory and ends its work. Work may remain if a user removed the finalizer by force.
 func (r *Reconciler) forget(key types.NamespacedName) {
 	r.mu.Lock()
 	past := r.memories[key]
@@ -112,10 +108,10 @@ func (r *Reconciler) end(one *memory) {
 	r.parts.Claims.Forget(one.uid)
 }
 
-// errLeaving is the reason for cancelling the work at a host if its instance is deleted.
+// errLeaving is the cause of the cancellation if the instance of a host is deleted.
 var errLeaving = errors.New("the removal of the instance was requested")
 
-// interruptible returns a context for work, which is cancelled if the instance is deleted. Call ended after the work.
+// interruptible returns a context that interrupt cancels. Call ended after the work.
 func (r *Reconciler) interruptible(ctx context.Context, one *memory) (work context.Context, ended func()) {
 	work, cancel := context.WithCancelCause(ctx)
 	r.mu.Lock()
@@ -142,7 +138,6 @@ func (r *Reconciler) interrupt(_ context.Context, instance client.Object) []reco
 	return nil
 }
 
-// vanished returns errGone if err shows that the instance no longer exists. Otherwise, it returns err.
 func vanished(err error) error {
 	if apierrors.IsNotFound(err) {
 		return errGone

@@ -15,7 +15,6 @@ import (
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 )
 
-// meters are the metrics of joins and disruptions.
 type meters struct {
 	phaseSeconds *prometheus.HistogramVec
 	failures     *prometheus.CounterVec
@@ -50,7 +49,7 @@ func newMeters(registry prometheus.Registerer) (*meters, error) {
 // scrapeTimeout limits how long a scrape waits for the caches to be filled. Reading from them takes only milliseconds.
 const scrapeTimeout = 5 * time.Second
 
-// instances collects the metrics of all WindowsInstances from the caches at each scrape, so that none are outdated.
+// instances is a prometheus.Collector. It reads all WindowsInstances from the caches at each scrape.
 type instances struct {
 	parts *journey.Parts
 
@@ -77,14 +76,12 @@ func newInstances(parts *journey.Parts) *instances {
 	}
 }
 
-// Describe implements prometheus.Collector.
 func (i *instances) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{i.info, i.ready, i.updated, i.unresponsive, i.reboot, i.certificate} {
 		out <- d
 	}
 }
 
-// Collect implements prometheus.Collector.
 func (i *instances) Collect(out chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
 	defer cancel()
@@ -112,8 +109,8 @@ func (i *instances) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// collect collects the metrics of one instance. node is the instance's Node, or an empty Node if there is none. The
-// label node is empty until the operator has adopted a Node. This label keeps its value while the host joins again.
+// collect collects the metrics of one instance. node is its Node, or an empty Node. The label node is empty until the
+// operator has adopted a Node, and keeps its value while the host joins again.
 func (i *instances) collect(out chan<- prometheus.Metric, instance *v1alpha1.WindowsInstance, node *corev1.Node) {
 	status, name := &instance.Status, ""
 	if status.NodeUID != "" || status.Joined() {
@@ -137,8 +134,7 @@ func (i *instances) collect(out chan<- prometheus.Metric, instance *v1alpha1.Win
 	gauge(i.info, 1, string(status.Phase), status.Reason(), code)
 	if !instance.Spec.PreflightOnly { // preflight-only hosts never become nodes
 		truth(i.ready, meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionReady))
-		// While a node waits for a slot or for its next try, its desired revision is still its current revision. So the
-		// revisions alone don't show whether an upgrade is pending.
+		// While a node waits for a slot or for its next try, both revisions are equal, although an upgrade is pending.
 		truth(i.updated, status.Revision != "" && status.Revision == status.DesiredRevision && status.Upgrade() == nil)
 	}
 	truth(i.unresponsive, i.hasDeadDaemon(instance, node))
@@ -149,14 +145,12 @@ func (i *instances) collect(out chan<- prometheus.Metric, instance *v1alpha1.Win
 		requested = requested || set
 	}
 	truth(i.reboot, requested || status.Reason() == string(contract.ReasonRebooting))
-	// The daemon writes this annotation. If the value is not a time, there is no metric.
 	if end, err := time.Parse(time.RFC3339, node.Annotations[contract.CertificateEndAnnotation]); err == nil {
 		gauge(i.certificate, float64(end.Unix()))
 	}
 }
 
-// hasDeadDaemon reports whether a daemon has not responded yet, or counts as dead. It can't rely on the reason in the
-// status alone, because the status may show the reason of a failed attempt instead.
+// hasDeadDaemon doesn't rely only on the status, which may show the reason of a failed attempt instead.
 func (i *instances) hasDeadDaemon(instance *v1alpha1.WindowsInstance, node *corev1.Node) bool {
 	status := &instance.Status
 	if status.Reason() == string(contract.ReasonDaemonUnresponsive) {

@@ -13,7 +13,6 @@ import (
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 )
 
-// record saves the status of an instance.
 type record struct {
 	*Reconciler
 	instance *v1alpha1.WindowsInstance
@@ -22,7 +21,7 @@ type record struct {
 	saved *v1alpha1.WindowsInstance
 }
 
-// save writes the status if it differs from the stored one. It fails if the instance was changed since it was read.
+// save writes the status if it has changed. It fails if another client has changed the instance since it was read.
 func (r *record) save(ctx context.Context) error {
 	fit(&r.instance.Status)
 	if equality.Semantic.DeepEqual(r.saved.Status, r.instance.Status) {
@@ -50,10 +49,8 @@ func (r *record) copy() *record {
 	return &copied
 }
 
-// statusPatch returns a patch that replaces the status of exactly this instance in exactly this version. The patch
-// fails in two cases. If a new instance has the same name, its UID differs. If someone else, for example another
-// operator, has written the instance since it was read, its resource version differs. A merge patch could not check the
-// UID, because in a patch of a status, the API server ignores all metadata except the resource version.
+// statusPatch returns a patch that replaces the status of exactly this instance in exactly this version. A merge patch
+// couldn't check the UID: in a patch of a status, the API server ignores all metadata except the resource version.
 func statusPatch(instance *v1alpha1.WindowsInstance) (client.Patch, error) {
 	type operation struct {
 		Op    string `json:"op"`

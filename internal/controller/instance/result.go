@@ -26,7 +26,6 @@ func (c *reconciliation) report(ctx context.Context, outcome journey.Outcome) {
 	c.status.report(outcome, node, err == nil)
 }
 
-// result saves the status, and returns when to reconcile next.
 func (c *reconciliation) result(ctx context.Context, after time.Duration) (ctrl.Result, error) {
 	c.slot.withdraw()
 	if err := c.record.save(ctx); err != nil {
@@ -35,17 +34,17 @@ func (c *reconciliation) result(ctx context.Context, after time.Duration) (ctrl.
 	return ctrl.Result{RequeueAfter: after}, nil
 }
 
-// New settings may request a revision from hundreds of nodes at once. During writeThrottle after the request, at most
-// noters statuses are written at a time, so that these writes don't delay nodes that haven't responded yet.
+// If new settings request a revision from hundreds of nodes at once, writes of statuses must not delay nodes that
+// haven't responded yet. So during writeThrottle after the request, at most noters statuses are written at a time.
 const (
 	noters        = 4
 	writeThrottle = time.Minute
 	writeDelay    = time.Second
 )
 
-// await saves the status, and returns when to reconcile next. Exception: during the time outcome.Quiet after a request
-// for a revision, it doesn't save a status that only says that the node is still applying the revision, becoming Ready,
-// or settling.
+// await does the same as result, but saves less after a request for a revision. For the duration of outcome.Quiet, it
+// doesn't save that the node is still applying the revision, becoming Ready, or settling. During writeThrottle, it
+// postpones a write that doesn't change Ready if noters other writes are in progress.
 func (c *reconciliation) await(ctx context.Context, node *corev1.Node, outcome journey.Outcome) (ctrl.Result, error) {
 	c.slot.withdraw()
 	quiet, since := outcome.Quiet, c.now().Sub(c.memory.requestedAt)
@@ -69,7 +68,7 @@ func (c *reconciliation) isReady(status *v1alpha1.WindowsInstanceStatus) bool {
 	return meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionReady)
 }
 
-// mayPostpone reports whether the operator can find out all changes of the status later, by reading the Node.
+// mayPostpone reports whether a later reconcile can determine all changes of the status again, from the Node.
 func (c *reconciliation) mayPostpone() bool {
 	rest := func(status *v1alpha1.WindowsInstanceStatus) *v1alpha1.WindowsInstanceStatus {
 		s := status.DeepCopy()
@@ -80,7 +79,7 @@ func (c *reconciliation) mayPostpone() bool {
 	return observed(saved) == observed(present) && equality.Semantic.DeepEqual(rest(saved), rest(present))
 }
 
-// isTransient reports whether a problem often disappears by itself within the quiet time after a request.
+// isTransient reports whether a problem often disappears by itself within outcome.Quiet after a request.
 func isTransient(reason contract.Reason) bool {
 	switch reason {
 	case contract.ReasonRevisionPending, contract.ReasonBudgetExhausted, contract.ReasonNodeNotReady,

@@ -127,7 +127,7 @@ func (r *Reconciler) ofCertificate(_ context.Context, csr client.Object) []recon
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}}}
 }
 
-// all returns all instances. It is used for objects that may concern every instance, such as the key.
+// all returns all instances, for objects that may concern every instance, such as the key.
 func (r *Reconciler) all(ctx context.Context, _ client.Object) []reconcile.Request {
 	list := &v1alpha1.WindowsInstanceList{}
 	if err := r.client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {

@@ -9,17 +9,17 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// slot handles an instance's slot in the rollout budget, and its request for this slot.
+// slot handles an instance's slot in the rollout budget.
 type slot struct {
 	*Reconciler
 	instance *v1alpha1.WindowsInstance
 	record   *record
-	// isWanted reports that this reconcile has requested the slot. isUndecided reports that there is no decision yet.
+	// isWanted: this reconcile has requested the slot. isUndecided: there is no decision yet.
 	isWanted, isUndecided bool
 }
 
 // take requests the slot in several reconciles. First, take adds the request to the status, and the rollout controller
-// adds the slot to its list. Then take adds the slot to the status, calls granted to change the status, and saves.
+// adds the slot to its list. Then take adds the slot to the status, calls granted, and saves.
 func (s *slot) take(ctx context.Context, granted func()) (policy.Verdict, error) {
 	status := &s.instance.Status
 	s.isWanted = true
@@ -51,8 +51,8 @@ func (s *slot) take(ctx context.Context, granted func()) (policy.Verdict, error)
 	return policy.Verdict{Allowed: true, Why: "it is on the list of slots"}, s.record.save(ctx)
 }
 
-// isChanged reports whether the activity that the host requests the slot for differs from the one in the API server. If
-// it differs, the rollout controller must see the new request before it decides.
+// isChanged reports whether the host now requests the slot for another activity than in the saved status. In this case,
+// the rollout controller must see the new request before it decides.
 func (s *slot) isChanged() bool {
 	of := func(status *v1alpha1.WindowsInstanceStatus) (kind v1alpha1.ActivityKind, revision string) {
 		if status.Activity == nil {
@@ -65,13 +65,12 @@ func (s *slot) isChanged() bool {
 	return kind != wasKind || revision != wasRevision
 }
 
-// undecided records that there is no decision yet, and returns the matching verdict.
 func (s *slot) undecided() policy.Verdict {
 	s.isUndecided = true
 	return policy.Verdict{Why: "the decision is pending"}
 }
 
-// release releases the slot, or withdraws the request for it. Both take effect when the status is saved.
+// release releases the slot, or withdraws the request for it, when the status is saved.
 func (s *slot) release() {
 	s.instance.Status.Slot = nil
 }

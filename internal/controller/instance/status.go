@@ -13,7 +13,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 )
 
-// reporter writes the fields of a status that users read. It doesn't save the status.
+// reporter writes the fields of a status that users read. record saves them.
 type reporter struct {
 	instance *v1alpha1.WindowsInstance
 	memory   *memory
@@ -21,7 +21,7 @@ type reporter struct {
 	now      func() time.Time
 }
 
-// enter begins a phase, or continues it if it is running. If first is true, a new attempt begins with this phase.
+// enter begins or continues a phase. If first is true, a new attempt begins with this phase.
 func (r reporter) enter(phase v1alpha1.Phase, first bool) {
 	status := &r.instance.Status
 	if status.Phase == phase && running(status, phase) {
@@ -43,7 +43,6 @@ func running(status *v1alpha1.WindowsInstanceStatus, phase v1alpha1.Phase) bool 
 	return n > 0 && status.Phases[n-1].Phase == phase && status.Phases[n-1].Milliseconds == nil
 }
 
-// passed records that a phase was completed successfully.
 func (r reporter) passed(phase v1alpha1.Phase) {
 	if took, ok := r.timed(phase); ok {
 		r.meters.phaseSeconds.WithLabelValues(string(phase)).Observe(took.Seconds())
@@ -135,7 +134,6 @@ func (r reporter) condition(kind string, state metav1.ConditionStatus, reason co
 }
 
 // skew writes a condition if the releases of the node and the operator are too far apart. why describes the difference.
-// A host with such a node joins again over SSH.
 func (r reporter) skew(why string) {
 	if why != "" {
 		r.condition(v1alpha1.ConditionSkewSupported, metav1.ConditionFalse, contract.ReasonSkewUnsupported, why)
@@ -147,11 +145,10 @@ func (r reporter) skew(why string) {
 	}
 }
 
-// skewSupported is the reason of the condition SkewSupported if it is True.
 const skewSupported contract.Reason = "Supported"
 
 // workloads writes a condition about pods on the node that can't run there. looked is false if the pods were not
-// checked yet. In this case, again is the time until this should be checked again.
+// checked yet. again is the time until the next reconcile, or 0.
 func (r reporter) workloads(misplaced *contract.Problem, looked bool) (again time.Duration) {
 	exists := meta.FindStatusCondition(r.instance.Status.Conditions, v1alpha1.ConditionWorkloadsFit) != nil
 	switch {
@@ -172,14 +169,12 @@ func (r reporter) workloads(misplaced *contract.Problem, looked bool) (again tim
 	return 0
 }
 
-// unlookedRequeue is the time until the next reconcile if the pods on a node were not checked yet.
 const unlookedRequeue = time.Minute
 
-// workloadsFit is the reason of the condition WorkloadsFit if it is True.
 const workloadsFit contract.Reason = "Fit"
 
 // sayKey reports in the condition Progressing that a joined host does not accept a key, if there is no other problem.
-// The node stays in service. If a new key could not be tried, only the condition KeyAuthorized reports this.
+// If a new key could not be tried, only the condition KeyAuthorized reports this.
 func (r reporter) sayKey(outcome journey.Outcome) {
 	condition := meta.FindStatusCondition(r.instance.Status.Conditions, v1alpha1.ConditionKeyAuthorized)
 	if !outcome.IsDone() || condition == nil || condition.Status == metav1.ConditionTrue {

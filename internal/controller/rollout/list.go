@@ -15,7 +15,6 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// slotsKey is the key of the list in the ConfigMap.
 const slotsKey = "places"
 
 // list is the list of slots and its ConfigMap. If the ConfigMap doesn't exist, object has no name.
@@ -24,7 +23,7 @@ type list struct {
 	slots  []policy.Slot
 }
 
-// read reads the list from the API server. It omits entries that can't be parsed. No slot in use is lost by this,
+// read reads the list from the API server, without entries that can't be parsed. No slot in use is lost by this,
 // because an instance that uses its slot also records the slot in its own status.
 func (r *Rollout) read(ctx context.Context) (list, error) {
 	l := list{object: &corev1.ConfigMap{}}
@@ -45,9 +44,9 @@ func (r *Rollout) read(ctx context.Context) (list, error) {
 	return l, nil
 }
 
-// write replaces the list. It fails if someone else has written the list since it was read.
+// write replaces the list. It fails if another client has written the list since it was read.
 func (r *Rollout) write(ctx context.Context, read list, slots []policy.Slot) error {
-	r.last = nil // even if the write fails
+	r.last = nil // after a failed write, the list is unknown
 	text, err := json.Marshal(slots)
 	if err != nil {
 		return fmt.Errorf("encoding slots: %w", err)

@@ -4,7 +4,7 @@
 //
 // All slots are in one ConfigMap. A decision first reads this list, and then the fleet from the API server. Then it
 // writes the list with the resource version that it read. If two operators decide at the same time, the API server
-// refuses the later write. The reasons why requests wait are only in memory. A new operator determines them again.
+// refuses the later write. The reasons why requests wait are only in memory.
 package rollout
 
 // +kubebuilder:rbac:groups="",resources=configmaps,verbs=create,namespace=openshift-windows-machine-config-operator
@@ -43,19 +43,19 @@ import (
 const (
 	// decisionTimeout ends a decision if the API server does not answer.
 	decisionTimeout = 30 * time.Second
-	// waitingRetry is how often the controller decides again while a request waits. In the meantime, a maintenance
-	// window may have opened, or the pods of a node may count as lost.
+	// waitingRetry is how often the controller decides again while a request waits: a maintenance window may open, or
+	// the pods of a node may count as lost.
 	waitingRetry  = time.Minute
 	conflictRetry = time.Second
 	troubleRetry  = 10 * time.Second
-	// news limits pending answers to instances. More are dropped, because instances check again within a minute anyway.
+	// news is the size of the channel of Answers. If it is full, events are lost, and instances check after a minute.
 	news = 8192
 )
 
 // Sets returns the sets that replace deleted hosts.
 type Sets interface {
-	// Sets returns the sets. If live is true, it reads them from the API server, and otherwise from a cache. While the
-	// cluster has no API for sets, it returns none.
+	// Sets reads the sets from the API server if live is true, and otherwise from a cache. While the cluster has no API
+	// for sets, it returns none.
 	Sets(ctx context.Context, live bool) ([]policy.Set, error)
 }
 
@@ -63,10 +63,8 @@ type Sets interface {
 type Options struct {
 	// Cached reads through the manager's cache. Live reads from the API server.
 	Cached, Live client.Reader
-	// Writer writes the list of slots.
-	Writer client.Writer
-	// Sets may be nil.
-	Sets Sets
+	Writer       client.Writer
+	Sets         Sets
 	// Namespace is the namespace of the operator and of the instances.
 	Namespace string
 	// Now is the clock. nil means time.Now.
@@ -80,7 +78,7 @@ type Rollout struct {
 	Observed *observed.Log
 	answers  chan event.GenericEvent
 
-	// deciding allows only one decision at a time. last is the list after the last read or write.
+	// deciding allows only one decision at a time, and guards last, the list after the last read or write.
 	deciding sync.Mutex
 	last     *list
 
@@ -118,7 +116,7 @@ func (r *Rollout) Setup(mgr ctrl.Manager) error {
 	return nil
 }
 
-// instanceNews returns the parts of an instance that a decision uses.
+// instanceNews and nodeNews return the parts of an instance and of a Node that a decision uses.
 func instanceNews(i *v1alpha1.WindowsInstance) []any {
 	s := &i.Status
 	var revision string
@@ -129,14 +127,13 @@ func instanceNews(i *v1alpha1.WindowsInstance) []any {
 		i.Spec.RemovalPolicy}
 }
 
-// nodeNews returns the parts of a Node that a decision uses.
 func nodeNews(n *corev1.Node) policy.Fleet { return policy.NewFleet([]corev1.Node{*n}, nil, nil, nil) }
 
 // Answers returns a channel that receives each instance whose verdict has changed.
 func (r *Rollout) Answers() <-chan event.GenericEvent { return r.answers }
 
-// Verdict returns the last decision about the request of an instance, or the reason why the controller can't decide. It
-// returns false if there was no decision about this instance yet.
+// Verdict returns the last decision about the request of an instance, or the reason why the controller can't decide.
+// The result is false if there was no decision about this instance yet.
 func (r *Rollout) Verdict(instance *v1alpha1.WindowsInstance) (policy.Verdict, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -202,9 +199,9 @@ func (r *Rollout) Withdraw(ctx context.Context, machine string) error {
 		func(p policy.Slot) bool { return p.Name == policy.MachineName(machine) }))
 }
 
-// decide makes one decision. It decides from the cache first. If this decision would change the list or delete a
-// Machine, decide reads the API server and decides again. If an instance is about to use its slot, it reads the API
-// server at once. given contains the part of the state that only the caller knows.
+// decide makes one decision. It first decides from the cache. If this decision would change the list or delete a
+// Machine, decide reads the API server and decides again. If given.Uses names an instance that is about to use its
+// slot, decide reads the API server at once. given contains only what the caller knows.
 func (r *Rollout) decide(ctx context.Context, given policy.RolloutState) (decision policy.RolloutDecision, err error) {
 	r.deciding.Lock()
 	defer r.deciding.Unlock()
@@ -243,7 +240,7 @@ func (r *Rollout) decide(ctx context.Context, given policy.RolloutState) (decisi
 	}
 }
 
-// unwritten returns the decision that applies after the API server refused the new list. It grants no slot.
+// unwritten returns a decision without new slots, for use after the API server refused the new list.
 func unwritten(d policy.RolloutDecision, problem *contract.Problem) policy.RolloutDecision {
 	d.Slots = nil
 	for name, verdict := range d.Verdicts {
@@ -260,8 +257,8 @@ func unwritten(d policy.RolloutDecision, problem *contract.Problem) policy.Rollo
 	return d
 }
 
-// answer stores the verdicts. It sends each instance that now has a slot, or that waits for a different reason than
-// before, to the channel of Answers. Exception: the instance that requested this decision is not sent.
+// answer stores the verdicts. It sends an instance to the channel of Answers if the instance now has a slot, or waits
+// for another reason than before. Exception: the instance that requested this decision gets no event.
 func (r *Rollout) answer(state policy.RolloutState, decision policy.RolloutDecision) {
 	r.mu.Lock()
 	before := r.verdicts
@@ -282,8 +279,8 @@ func (r *Rollout) answer(state policy.RolloutState, decision policy.RolloutDecis
 	}
 }
 
-// look reads the fleet and adds it to the state. The caller must have read the list of slots before: if another
-// operator assigns a slot in the meantime, the write of the list then fails.
+// look reads the fleet and adds it to the state. The caller must read the list of slots first. Then a later write of
+// the list fails if another operator assigns a slot in the meantime.
 func (r *Rollout) look(ctx context.Context, state policy.RolloutState, live bool) (policy.RolloutState, error) {
 	reader := r.options.Cached
 	if live {

@@ -65,8 +65,8 @@ func (r *reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 }
 
 // wanted returns the desired content of the Secrets. If there is a private key, the script authorises it. Otherwise,
-// the script makes the hosts join by themselves. If the key is unusable or the platform is unknown, the error is a
-// *contract.Problem. The result problems is about the shared host key, which is optional.
+// the script makes the hosts join by themselves. err is a *contract.Problem if the key is unusable or the platform is
+// unknown. problems are about the shared host key, which is optional.
 func (r *reconciler) wanted(ctx context.Context) (want wanted, problems []*contract.Problem, err error) {
 	key, missing := r.PublicKey(ctx)
 	isMissing, err := r.isKeyMissing(ctx, missing)
@@ -105,8 +105,8 @@ func (r *reconciler) wanted(ctx context.Context) (want wanted, problems []*contr
 	return want, problems, nil
 }
 
-// isKeyMissing reports whether there is no private key. If the user data still authorises a key, isKeyMissing returns
-// true only after keyGrace, because a user may be replacing the Secret with the private key.
+// isKeyMissing reports whether there is no private key. If the user data still authorises a key, the result is false
+// for keyGrace, because a user may be replacing the Secret with the private key.
 func (r *reconciler) isKeyMissing(ctx context.Context, reason error) (bool, error) {
 	problem, ok := contract.AsProblem(reason)
 	if !ok || problem.Reason != contract.ReasonPrivateKeyMissing {

@@ -18,9 +18,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/userdata"
 )
 
-// margin is how long after the publication of the shared host key a Machine must have been created, so that its host
-// certainly has this key. Hosts of earlier Machines are trusted at first contact, like hosts that a user lists. margin
-// covers delays of the machine controller's caches, and differences between clocks.
+// If a Machine is created at least margin after the shared host key was published, its host certainly has this key.
+// Hosts of earlier Machines are trusted at first contact, like hosts that a user lists. margin covers delays of the
+// machine controller's caches, and differences between clocks.
 const margin = time.Minute
 
 // FirstContact implements journey.FirstContact: it returns the host key of a Machine's host at first contact.
@@ -33,7 +33,7 @@ type FirstContact struct {
 	Platform func(ctx context.Context) (contract.Platform, error)
 }
 
-// SharedHostKey implements journey.FirstContact. Each call reads the objects again.
+// SharedHostKey implements journey.FirstContact.
 func (f FirstContact) SharedHostKey(ctx context.Context, instance *v1alpha1.WindowsInstance) (line string,
 	isExpected bool, err error) {
 	key, err := readHostKey(ctx, f.Cached, f.Namespace)
@@ -64,7 +64,7 @@ func (f FirstContact) SharedHostKey(ctx context.Context, instance *v1alpha1.Wind
 	return key.line, machine != nil && !machine.CreatedAt.Before(since.Add(margin)), err
 }
 
-// ByItself reports whether the user data at the creation of a Machine makes its host join by itself.
+// ByItself reports whether the user data at the time createdAt made new hosts join by themselves.
 func (f FirstContact) ByItself(ctx context.Context, createdAt time.Time) (bool, error) {
 	userData, err := readUserData(ctx, f.Live)
 	if err != nil {
@@ -76,7 +76,7 @@ func (f FirstContact) ByItself(ctx context.Context, createdAt time.Time) (bool, 
 }
 
 // Authorizes reports whether the hosts of Machines that are created now accept the key with this hash. It returns false
-// if the user data doesn't exist or someone else manages it.
+// if the user data is missing or another client manages it.
 func (f FirstContact) Authorizes(ctx context.Context, publicKeyHash string) (bool, error) {
 	userData, err := readUserData(ctx, f.Live)
 	return err == nil && foreign(userData) == "" &&

@@ -44,7 +44,7 @@ func readHostKey(ctx context.Context, cached client.Reader, namespace string) (*
 	return key, nil
 }
 
-// hostKey returns the shared host key, and creates it if it doesn't exist. If the key exists but is not in the cache
+// hostKey returns the shared host key, and creates it if it doesn't exist. If the cache doesn't show an existing key
 // yet, the creation fails, and the reconcile is retried.
 func (r *reconciler) hostKey(ctx context.Context) (*hostKey, error) {
 	key, err := readHostKey(ctx, r.client, r.Namespace)
@@ -71,7 +71,7 @@ func (r *reconciler) hostKey(ctx context.Context) (*hostKey, error) {
 	return &hostKey{pem: made, line: line}, err
 }
 
-// newHostKey creates an Ed25519 key. It returns the key as PEM, in OpenSSH's format.
+// newHostKey creates an Ed25519 key, as PEM in OpenSSH's format.
 func newHostKey() ([]byte, error) {
 	_, private, err := ed25519.GenerateKey(nil)
 	if err != nil {

@@ -15,11 +15,11 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// wanted is the desired content of a Secret with user data. hostKey is "<type> <base64>", or empty without one.
+// wanted is the desired content of a Secret with user data. hostKey is "<type> <base64>" or empty.
 type wanted struct{ script, publicKeyHash, hostKey string }
 
-// into changes the operator's part of a Secret. It doesn't change other keys, because users may set keys that machine
-// controllers read. If the script already contained this host key, the recorded time of its publication doesn't change.
+// into changes only the operator's part of a Secret, because users may set keys that machine controllers read. If the
+// script already contained this host key, the time of its publication stays the same.
 func (w wanted) into(s *corev1.Secret, now time.Time) {
 	if s.Data == nil {
 		s.Data = map[string][]byte{}
@@ -38,14 +38,13 @@ func (w wanted) into(s *corev1.Secret, now time.Time) {
 	metav1.SetMetaDataAnnotation(&s.ObjectMeta, contract.PublicKeyHashAnnotation, w.publicKeyHash)
 }
 
-// isDated reports whether a Secret records a valid time when this host key was added. A time in the future is invalid:
-// a clock was ahead. Otherwise, all new Machines would be trusted at first contact until that time.
+// isDated reports whether a Secret records a valid time when this host key was added. A time in the future comes from a
+// wrong clock, and would make the operator trust all new Machines at first contact.
 func (w wanted) isDated(s *corev1.Secret, now time.Time) bool {
 	since, has := hostKeySince(s, w.hostKey)
 	return has && !since.After(now.Add(margin))
 }
 
-// in reports whether a Secret has the desired content.
 func (w wanted) in(s *corev1.Secret, now time.Time) bool {
 	return (w.hostKey == "" || w.isDated(s, now)) && bytes.Equal(s.Data[contract.UserDataField], []byte(w.script)) &&
 		s.Labels[contract.ManagedByLabel] == contract.OperatorServiceAccount &&
@@ -64,7 +63,7 @@ func readUserData(ctx context.Context, live client.Reader) (*corev1.Secret, erro
 }
 
 // foreign returns why the operator may not change a Secret, or "". The operator may change a Secret without any mark,
-// because the Secret's name belongs to the operator, and an earlier operator may have created the Secret.
+// because an earlier operator may have created it.
 func foreign(s *corev1.Secret) string {
 	manager := s.Labels[contract.ManagedByLabel]
 	switch {
@@ -80,8 +79,7 @@ func foreign(s *corev1.Secret) string {
 	return ""
 }
 
-// keep creates or corrects the Secret in a namespace. If the namespace is missing, keep does nothing. If the Secret
-// already has the desired content, keep writes nothing.
+// keep creates or corrects the Secret in a namespace. If the namespace is missing, keep does nothing.
 func (r *reconciler) keep(ctx context.Context, namespace string, want wanted) (*contract.Problem, error) {
 	if absent, err := r.absent(ctx, namespace); absent || err != nil {
 		return nil, err
@@ -114,8 +112,8 @@ func (r *reconciler) keep(ctx context.Context, namespace string, want wanted) (*
 	return nil, nil
 }
 
-// absent reports whether a namespace is missing or is being deleted. The check is needed because every request in a
-// missing namespace is forbidden: such a namespace contains no Roles.
+// absent reports whether a namespace is missing or is being deleted. A request in a missing namespace is forbidden
+// rather than not found, because the namespace contains no Roles.
 func (r *reconciler) absent(ctx context.Context, namespace string) (bool, error) {
 	object := &metav1.PartialObjectMetadata{}
 	object.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))

@@ -22,9 +22,8 @@ import (
 const (
 	// reconcileTimeout ends a reconcile if the API server does not answer.
 	reconcileTimeout = time.Minute
-	// defaultRecheck is how often the controller reads the Secrets. It doesn't watch them, because their namespaces,
-	// and the operator's rights there, may be missing for a while. If another client keeps changing a Secret, the
-	// operator corrects it only this often.
+	// defaultRecheck is how often the controller reads the Secrets. It can't watch them, because their namespaces, and
+	// the operator's rights there, may be missing for a while.
 	defaultRecheck = 20 * time.Second
 	// keyGrace is how long the private key may be missing before the user data changes.
 	keyGrace = time.Minute
@@ -38,7 +37,6 @@ type PublicKey struct {
 
 // Options of the controller. All are required.
 type Options struct {
-	// Namespace is the operator's namespace.
 	Namespace string
 	// PublicKey returns the current key. While there is no usable key, it returns a *contract.Problem.
 	PublicKey func(ctx context.Context) (PublicKey, error)
@@ -46,11 +44,10 @@ type Options struct {
 	Join func(ctx context.Context, now time.Time) (string, error)
 	// Platform returns the cluster's platform. While it is unknown, Platform returns a *contract.Problem.
 	Platform func(ctx context.Context) (contract.Platform, error)
-	// Problems collects the reasons why the user data isn't correct. A missing or unusable private key is not among
-	// them, because another controller reports it.
+	// Problems collects the reasons why the user data isn't correct. Exception: another controller reports a missing or
+	// unusable private key.
 	Problems *problem.State
-	// Now is the clock.
-	Now func() time.Time
+	Now      func() time.Time
 
 	// recheck replaces defaultRecheck in tests.
 	recheck time.Duration

@@ -24,7 +24,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// defaultTokenLifetime is the lifetime of the token in a command if the instance doesn't set a lifetime.
+// defaultTokenLifetime is the lifetime of the token in a command, unless the instance sets a lifetime.
 const defaultTokenLifetime = 24 * time.Hour
 
 // Invitations publishes the commands for hosts that join by themselves.
@@ -35,8 +35,8 @@ type Invitations struct {
 }
 
 // Publish creates the objects for a host that joins by itself: the Secret for its calls, its right to read and write
-// this Secret, and the Secret with its command. command returns the command for a token. Publish may be called
-// repeatedly: it never changes a published command. If there is none, it adds a command with a new token.
+// this Secret, and the Secret with its command. command returns the command for a token. If a command is already
+// published, Publish doesn't change it.
 func (i Invitations) Publish(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	command func(token string) (string, error)) error {
 	if err := i.OpenCalls(ctx, instance); err != nil {
@@ -86,7 +86,7 @@ func (i Invitations) MachinesToken(ctx context.Context, now time.Time) (string, 
 		contract.JoinExpiresField:    now.Add(expires.Sub(now) / 2).UTC().Format(time.RFC3339)})
 }
 
-// secret creates a Secret. If the Secret already exists, it returns the existing Secret.
+// secret creates a Secret, or returns the existing one.
 func (i Invitations) secret(ctx context.Context, meta metav1.ObjectMeta) (*corev1.Secret, error) {
 	secret, err := i.Client.CoreV1().Secrets(i.Namespace).Create(ctx, &corev1.Secret{ObjectMeta: meta},
 		metav1.CreateOptions{})
@@ -111,7 +111,7 @@ func (i Invitations) find(ctx context.Context, name string) (*corev1.Secret, err
 	return &found.Items[0], nil
 }
 
-// token requests a token that ends with a Secret. It also returns the token's ID, and when the token expires.
+// token requests a token that becomes invalid when a Secret is deleted.
 func (i Invitations) token(ctx context.Context, secret string, lifetime time.Duration) (token, id string,
 	expires time.Time, err error) {
 	answer, err := i.Client.CoreV1().ServiceAccounts(i.Namespace).CreateToken(ctx, contract.BootstrapServiceAccount,
@@ -127,7 +127,6 @@ func (i Invitations) token(ctx context.Context, secret string, lifetime time.Dur
 	return answer.Status.Token, id, answer.Status.ExpirationTimestamp.Time, err
 }
 
-// record writes fields of a Secret.
 func (i Invitations) record(ctx context.Context, name string, values map[string]string) error {
 	patch, err := json.Marshal(map[string]any{"stringData": values})
 	if err == nil {
@@ -150,8 +149,8 @@ func (i Invitations) Withdraw(ctx context.Context, instance *v1alpha1.WindowsIns
 	return nil
 }
 
-// OpenCalls creates the Secret for the calls of a host, and the host's right to read and write this Secret. When the
-// instance is deleted, they are deleted as well. A repeated call does nothing.
+// OpenCalls creates the Secret for the calls of a host, and the host's right to read and write this Secret. Both are
+// deleted with the instance. A repeated call does nothing.
 func (i Invitations) OpenCalls(ctx context.Context, instance *v1alpha1.WindowsInstance) error {
 	meta := i.owned(contract.CallSecretPrefix, instance)
 	_, err := i.Client.RbacV1().Roles(i.Namespace).Create(ctx, &rbacv1.Role{ObjectMeta: meta,

@@ -1,5 +1,5 @@
-// Package credential provides the SSH key that the operator uses to log in to hosts, and creates the tokens that
-// kubelets use to request their first certificate. It contacts no host.
+// Package credential provides the SSH key with which the operator logs in to hosts. It creates the tokens with which
+// kubelets request their first certificates, and the commands of hosts that join by themselves.
 package credential
 
 import (
@@ -17,14 +17,14 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Key is the SSH key that the operator uses to log in to hosts.
+// Key is the SSH key with which the operator logs in to hosts.
 type Key struct {
 	PEM []byte
 	// Hash is the hex SHA-256 of the public key's authorized_keys line.
 	Hash string
 }
 
-// Keys provides the private key that the operator uses to log in to hosts.
+// Keys provides the current Key.
 type Keys interface {
 	// PrivateKey returns the key. If there is no usable key, the error is a *contract.Problem.
 	PrivateKey(ctx context.Context) (Key, error)
@@ -35,7 +35,7 @@ type SecretKey struct {
 	Reader    client.Reader
 	Namespace string
 	// Live means that Reader reads from the API server. Then SecretKey lists the Secret by its name, because the
-	// operator has no right to get it.
+	// operator has no right to get the Secret.
 	Live bool
 	// Parse checks a PEM key and returns the hash of its public key, or a *contract.Problem.
 	Parse func(pem []byte) (hash string, err error)
@@ -43,7 +43,7 @@ type SecretKey struct {
 
 var _ Keys = SecretKey{}
 
-// PrivateKey returns the key. If there is no usable key, the error is a *contract.Problem.
+// PrivateKey implements Keys.
 func (s SecretKey) PrivateKey(ctx context.Context) (Key, error) {
 	secret, err := s.read(ctx)
 	if apierrors.IsNotFound(err) {
@@ -84,8 +84,8 @@ func (s SecretKey) read(ctx context.Context) (*corev1.Secret, error) {
 	return &list.Items[0], nil
 }
 
-// RememberLast wraps a function that parses a private key, and remembers the last result. Every change of a Node
-// needs the parsed key, and some kinds of keys take milliseconds to parse.
+// RememberLast returns a function that calls parse only if the key has changed. Every change of a Node needs the parsed
+// key, and some kinds of keys take milliseconds to parse.
 func RememberLast(parse func(pem []byte) (string, error)) func(pem []byte) (string, error) {
 	var mu sync.Mutex
 	var last, hash string

@@ -18,7 +18,7 @@ import (
 
 // Tokens creates bootstrap tokens for kubelets.
 type Tokens interface {
-	// BootstrapToken returns a new token that lets an instance's kubelet request its certificate. Old tokens stay
+	// BootstrapToken returns a new token with which an instance's kubelet requests its certificate. Old tokens stay
 	// valid.
 	BootstrapToken(ctx context.Context, instance *v1alpha1.WindowsInstance) (Token, error)
 	// Revoke revokes all tokens of an instance. A repeated call does nothing.
@@ -27,14 +27,13 @@ type Tokens interface {
 
 // Token is a bootstrap token.
 type Token struct {
-	// Text is the secret.
 	Text string
-	// ID is the token's id at the API server. It is not secret.
+	// ID is the token's id at the API server. It is not secret, but Text is.
 	ID string
 }
 
-// BootstrapToken creates tokens for the service account of the node bootstrapper. A token is valid for an hour. If the
-// Secret of the join is deleted earlier, the token becomes invalid.
+// BootstrapToken creates tokens for the service account of the node bootstrapper. If the Secret of the join is deleted,
+// the token becomes invalid before its lifetime ends.
 type BootstrapToken struct {
 	Client kubernetes.Interface
 	// Namespace is the namespace of the node bootstrapper's service account and of the Secrets.
@@ -43,10 +42,10 @@ type BootstrapToken struct {
 
 var _ Tokens = BootstrapToken{}
 
-// bootstrapSeconds is the lifetime of a token in seconds. Within this time, kubelet must request its certificate.
+// bootstrapSeconds is the lifetime of a token. Within this time, kubelet must request its certificate.
 const bootstrapSeconds = 3600
 
-// BootstrapToken requests a token from the API server.
+// BootstrapToken implements Tokens.
 func (b BootstrapToken) BootstrapToken(ctx context.Context, instance *v1alpha1.WindowsInstance) (Token, error) {
 	name := bootstrapSecret(instance)
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name, OwnerReferences: ownedBy(instance)},
@@ -72,14 +71,14 @@ func (b BootstrapToken) BootstrapToken(ctx context.Context, instance *v1alpha1.W
 	return Token{Text: answer.Status.Token, ID: id}, nil
 }
 
-// ownedBy returns the owner reference that lets the garbage collector delete an instance's Secrets, and their tokens,
-// if a user removed its finalizer. It doesn't block the instance's deletion, because that would need another right.
+// With the owner reference, the garbage collector deletes an instance's Secrets if a user removes the finalizer. The
+// reference doesn't block the instance's deletion, because that would need another right.
 func ownedBy(instance *v1alpha1.WindowsInstance) []metav1.OwnerReference {
 	version, kind := v1alpha1.GroupVersion().WithKind("WindowsInstance").ToAPIVersionAndKind()
 	return []metav1.OwnerReference{{APIVersion: version, Kind: kind, Name: instance.Name, UID: instance.UID}}
 }
 
-// Revoke deletes the Secret that the tokens are bound to, which revokes the tokens.
+// Revoke deletes the Secret that the tokens are bound to.
 func (b BootstrapToken) Revoke(ctx context.Context, instance *v1alpha1.WindowsInstance) error {
 	name := bootstrapSecret(instance)
 	err := b.Client.CoreV1().Secrets(b.Namespace).Delete(ctx, name, metav1.DeleteOptions{})
@@ -89,7 +88,6 @@ func (b BootstrapToken) Revoke(ctx context.Context, instance *v1alpha1.WindowsIn
 	return nil
 }
 
-// bootstrapSecret returns the name of the Secret that the tokens of an instance are bound to.
 func bootstrapSecret(instance *v1alpha1.WindowsInstance) string {
 	return contract.BootstrapSecretPrefix + string(instance.UID)
 }

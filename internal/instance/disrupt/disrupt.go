@@ -1,6 +1,6 @@
-// Package disrupt upgrades a node, rolls it back to its previous revision, or reboots its host. It requests these from
-// the node's daemon with annotations of the Node, and never contacts a host. It gathers the facts for a table in
-// package policy, policy.NextUpgrade, which decides what to do next. The instance controller calls it.
+// Package disrupt upgrades a node, rolls it back to its previous revision, or reboots its host. It requests this from
+// the node's daemon with annotations of the Node, and never contacts a host. It gathers the facts for
+// policy.NextUpgrade, which decides what to do next. The instance controller calls this package.
 package disrupt
 
 import (
@@ -21,16 +21,16 @@ import (
 // Disrupt upgrades and reboots nodes.
 type Disrupt struct{ *journey.Parts }
 
-// stuckRetry is the time until the next check of a node that can neither continue nor roll back. Normally, an event
-// about its Node ends the wait earlier.
+// stuckRetry is how often a node that can neither continue nor roll back is checked. Normally, an event about its Node
+// comes earlier.
 const stuckRetry = time.Minute
 
 // Controller is the part of the instance controller that Disrupt calls in one reconcile.
 type Controller interface {
-	// Save writes the status of the instance. A repeated call without a change writes nothing.
+	// Save writes the status of the instance if it has changed.
 	Save(ctx context.Context) error
-	// Take requests a slot in the rollout budget. If the host gets it, Take calls granted, which changes the status,
-	// and saves both in one write. After a repeated call, the host keeps its slot or request.
+	// Take requests a slot in the rollout budget. If the host gets the slot, Take calls granted to change the status,
+	// and saves slot and status in one write. After a repeated call, the host keeps its slot or request.
 	Take(ctx context.Context, granted func()) (policy.Verdict, error)
 	// Note reports the events and metrics of an outcome. A repeated call reports them again.
 	Note(ctx context.Context, outcome journey.Outcome)
@@ -39,7 +39,7 @@ type Controller interface {
 // View contains the facts about one node for one reconcile.
 type View struct {
 	Controller
-	// Instance is the host's instance. Next changes its status in memory. Saved is the status that the API server has.
+	// Next changes the status of Instance in memory. Saved is the status in the API server.
 	Instance *v1alpha1.WindowsInstance
 	Saved    *v1alpha1.WindowsInstanceStatus
 	Node     *corev1.Node
@@ -47,18 +47,17 @@ type View struct {
 	// Desired is the published revision, or nil. Change is the update from the node's revision to Desired, if needed.
 	Desired *blueprint.Desired
 	Change  *journey.Update
-	// Fetch remembers the daemon's last reports about its payload.
-	Fetch *Fetch
-	// Reboots counts the consecutive reboots of the host.
+	// Fetch stores the daemon's last reports about its payload.
+	Fetch   *Fetch
 	Reboots *Reboots
 	// RebootDue reports that a reboot follows the upgrade in the same slot.
 	RebootDue bool
-	// Jitter is a number in [0,1), which spreads the retries of different hosts.
+	// Jitter is a number in [0,1) that spreads the retries of different hosts.
 	Jitter float64
 
-	// drain is the outcome of the drain in this reconcile. isRequested reports that the revision was requested in this
-	// reconcile. isOverSSH reports that the host must be joined again to get the revision. unwritten is the error if
-	// the request for a reboot could not be written.
+	// drain is the outcome of this reconcile's drain. isRequested: this reconcile has requested the revision.
+	// isOverSSH: the host must join again to get the revision. unwritten is why the request for a reboot could not be
+	// written.
 	drain       *journey.Outcome
 	isRequested bool
 	isOverSSH   bool
@@ -70,7 +69,7 @@ func (v *View) activity() *v1alpha1.Activity { return v.Instance.Status.Activity
 // maxSteps limits the steps of one reconcile. An upgrade has a dozen steps.
 const maxSteps = 50
 
-// Next takes steps of an upgrade or a reboot until it must wait, or the host must join. It continues from the status.
+// Next takes steps of an upgrade or a reboot until the node must wait or the host must join again.
 func (d *Disrupt) Next(ctx context.Context, view *View, kind v1alpha1.ActivityKind) (journey.Outcome, error) {
 	if kind == v1alpha1.ActivityReboot {
 		if outcome, ends := d.needsNoReboot(ctx, view); ends {
@@ -101,8 +100,8 @@ func (d *Disrupt) Next(ctx context.Context, view *View, kind v1alpha1.ActivityKi
 	return journey.Outcome{After: journey.CallRetry, IsUnreported: true}, nil
 }
 
-// keepSlot handles a node that lost its slot during a pause of the rollout: it requests a slot again. If the node was
-// only being drained, keepSlot first returns the node to service, because the node may wait long for its slot.
+// If a node lost its slot during a pause of the rollout, keepSlot requests a slot again. If the node was only being
+// drained, keepSlot first returns it to service, because it may wait long for its slot.
 func (d *Disrupt) keepSlot(ctx context.Context, view *View) (outcome journey.Outcome, ends bool) {
 	status := &view.Instance.Status
 	activity := status.Activity
@@ -120,7 +119,6 @@ func (d *Disrupt) keepSlot(ctx context.Context, view *View) (outcome journey.Out
 	return outcome, false
 }
 
-// noteRequest records in the status the request that the operator is about to send to the daemon.
 func (d *Disrupt) noteRequest(ctx context.Context, view *View) {
 	switch activity := view.activity(); {
 	case activity.Step != v1alpha1.StepSwitching:
@@ -133,8 +131,8 @@ func (d *Disrupt) noteRequest(ctx context.Context, view *View) {
 	}
 }
 
-// mustSave reports whether the status must be saved before the operator acts on the current step, so that it continues
-// the step after a restart. A step that only waits for a slot or for verification needs no save.
+// mustSave reports whether the status must be saved before the operator acts on the current step. Otherwise, a
+// restarted operator could not continue the step. A step that only waits for a slot or for verification needs no save.
 func (v *View) mustSave() bool {
 	type essence struct {
 		step           v1alpha1.Step
@@ -152,7 +150,7 @@ func (v *View) mustSave() bool {
 	return step != v1alpha1.StepWaiting && step != v1alpha1.StepVerifying && of(&v.Instance.Status) != of(v.Saved)
 }
 
-// carryOut carries out the decision in a row. If ends is false, the table must decide again in this reconcile.
+// carryOut carries out the decision of policy.NextUpgrade. If ends is false, NextUpgrade must decide again at once.
 func (d *Disrupt) carryOut(ctx context.Context, view *View, row policy.UpgradeRow,
 	facts policy.UpgradeFacts) (outcome journey.Outcome, ends bool) {
 	status, node, err := &view.Instance.Status, view.Node, error(nil)
@@ -178,13 +176,13 @@ func (d *Disrupt) carryOut(ctx context.Context, view *View, row policy.UpgradeRo
 		err = d.Nodes.SetFields(ctx, node,
 			journey.NodeFields{Instance: view.Instance, Revision: activity.Revision, Upgrading: true, Bare: true})
 		view.isRequested = err == nil
-		// The time for verification begins when the daemon gets the request, which may be long after the decision.
+		// The time for verification begins with the request to the daemon, which may be long after the decision.
 		if now := d.Now(); err == nil && !requested && now.Sub(activity.Since.Time) > switchDelay {
 			activity.Since = journey.Seconds(now)
 		}
 	case policy.ActionRestore:
-		// Delete the daemon's earlier reports. While the host changes revisions, the reported revision may still be
-		// the previous one, and the reported reason may be about the revision that failed, not about this request.
+		// Delete the daemon's earlier reports. While the host changes revisions, the reported revision may be outdated,
+		// and the reported reason may be about the revision that failed.
 		err = d.Nodes.Annotate(ctx, node, map[string]string{contract.DesiredRevisionAnnotation: status.HeldRevision,
 			contract.RevisionAnnotation: "", contract.ApplyStatusAnnotation: ""})
 	case policy.ActionJoin:
@@ -215,7 +213,7 @@ func (d *Disrupt) carryOut(ctx context.Context, view *View, row policy.UpgradeRo
 	return outcome, true
 }
 
-// toStep begins a step, and records when. The verification of an upgrade keeps the time of the request.
+// toStep begins a step, and records when. Exception: the verification of an upgrade keeps the time of the request.
 func (d *Disrupt) toStep(view *View, step v1alpha1.Step) {
 	activity := view.activity()
 	if activity.Step == step {
@@ -226,7 +224,6 @@ func (d *Disrupt) toStep(view *View, step v1alpha1.Step) {
 	}
 }
 
-// leaveStep ends the current step, records the effects of its end, and begins the next step.
 func (d *Disrupt) leaveStep(view *View, step v1alpha1.Step) {
 	status := &view.Instance.Status
 	switch activity := status.Activity; {
@@ -245,7 +242,7 @@ func (d *Disrupt) leaveStep(view *View, step v1alpha1.Step) {
 }
 
 // granted records the start of the disruption in the same write as the slot. If a reboot lost its slot during a pause,
-// its step begins again, because the daemon may not have received the earlier approval.
+// its step begins again: the daemon may not have received the earlier approval.
 func (d *Disrupt) granted(ctx context.Context, view *View) {
 	status, now := &view.Instance.Status, journey.Seconds(d.Now())
 	activity := status.Activity
@@ -265,11 +262,11 @@ func (d *Disrupt) granted(ctx context.Context, view *View) {
 	}
 }
 
-// slotRetry is how often a node that waits for its slot is checked. Usually, an event ends the wait earlier.
+// slotRetry is how often a node that waits for its slot is checked. Normally, an event comes earlier.
 const slotRetry = time.Minute
 
-// takeSlot requests a slot in the rollout budget. If it is too early for the next try, or if a host that must be joined
-// again has no private key, it returns a wait instead. ends is false when the node has its slot.
+// takeSlot requests a slot in the rollout budget. If it is too early for the next try, or if a host that must join
+// again has no private key, takeSlot returns a wait. ends is false if the node has its slot.
 func (d *Disrupt) takeSlot(ctx context.Context, view *View) (outcome journey.Outcome, ends bool) {
 	activity, node, log := view.activity(), view.Node.Name, logf.FromContext(ctx)
 	if view.isOverSSH {
@@ -313,7 +310,7 @@ func (d *Disrupt) takeSlot(ctx context.Context, view *View) (outcome journey.Out
 	return outcome, true
 }
 
-// lastTry returns why the last try failed. After a successful reboot, it returns why the next reboot waits.
+// lastTry returns why the last try failed or, after a successful reboot, why the next reboot waits.
 func lastTry(activity *v1alpha1.Activity, node string) *contract.Problem {
 	if activity.Kind == v1alpha1.ActivityReboot && activity.Reason == "" {
 		return contract.NewProblem(contract.ReasonRebooting,
@@ -323,9 +320,9 @@ func lastTry(activity *v1alpha1.Activity, node string) *contract.Problem {
 		activity.Message)
 }
 
-// fail ends a failed step. If the new revision was not requested from the daemon yet, the node returns to service and
-// is tried again later, so that other nodes can continue. Otherwise, it is rolled back to its previous revision. If
-// there is none, or if the host does not come back from a reboot, the node and its slot don't change.
+// fail ends a failed step. If the daemon was not asked for the new revision yet, the node returns to service and is
+// tried again later, so that other nodes can continue. Otherwise, the node is rolled back. If there is no previous
+// revision, or if the host does not come back from a reboot, the node keeps its state and its slot.
 func (d *Disrupt) fail(ctx context.Context, view *View, facts policy.UpgradeFacts,
 	problem *contract.Problem) (outcome journey.Outcome, ends bool) {
 	status := &view.Instance.Status
@@ -340,7 +337,7 @@ func (d *Disrupt) fail(ctx context.Context, view *View, facts policy.UpgradeFact
 			problem.Reason, "detail", problem.Detail)
 		d.toStep(view, v1alpha1.StepRollingBack)
 		// Save the failure before the slot is free, so that no second node is upgraded to this revision.
-		if status.IsRequested() && action == policy.ActionRollBack { // the revision was tried
+		if status.IsRequested() && action == policy.ActionRollBack {
 			journey.FailedAt(status, activity.Revision, problem, d.Now())
 		}
 		status.DesiredRevision = status.HeldRevision
@@ -354,7 +351,7 @@ func (d *Disrupt) fail(ctx context.Context, view *View, facts policy.UpgradeFact
 	return outcome, true
 }
 
-// tryLater returns the node to service until the next try. why is the reason. result is empty if the disruption failed.
+// tryLater returns the node to service until the next try. result is empty if the disruption failed.
 func (d *Disrupt) tryLater(ctx context.Context, view *View, result string, why *contract.Problem) journey.Outcome {
 	status := &view.Instance.Status
 	activity := status.Activity
@@ -382,7 +379,6 @@ func (d *Disrupt) tryLater(ctx context.Context, view *View, result string, why *
 	return outcome
 }
 
-// note records why the last try failed.
 func note(activity *v1alpha1.Activity, problem *contract.Problem) {
 	activity.Reason, activity.Message = string(problem.Reason), problem.Detail
 }

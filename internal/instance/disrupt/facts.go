@@ -14,11 +14,11 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// stageRetry is how often a daemon that fetches its payload is checked. Usually, its report ends the wait earlier.
+// stageRetry is how often a daemon that fetches its payload is checked. Normally, its report comes earlier.
 const stageRetry = time.Minute
 
-// isDownUnreported reports whether a node has not been Ready since before the operator requested the revision, and the
-// daemon has reported nothing about it. The host may be off, so the revision is not the cause.
+// isDownUnreported reports whether a node was not Ready even before the operator requested the revision, and its daemon
+// has reported nothing about the request. The host may be off, so the revision is not the cause.
 func (d *Disrupt) isDownUnreported(view *View) bool {
 	update, node := view.activity(), view.Node
 	down := d.Observed.NotReady(node)
@@ -37,16 +37,16 @@ func isUnresponsive(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node) b
 		node.Annotations[contract.StagedAnnotation] != update.Revision
 }
 
-// isUndrained reports whether a node must be drained before the operator requests the revision: it needs a drain, was
-// not requested yet, and there was no drain in this reconcile. New pods may have started since an earlier drain.
+// isUndrained reports whether a node must be drained before the operator requests the revision. A drain in an earlier
+// reconcile doesn't count, because new pods may have started since.
 func (d *Disrupt) isUndrained(ctx context.Context, view *View) bool {
 	update := view.Instance.Status.Upgrade()
 	return update != nil && update.Step == v1alpha1.StepSwitching && view.drain == nil &&
 		requestedOf(view.Node) != "" && requestedOf(view.Node) != update.Revision && d.drains(ctx, view)
 }
 
-// drains reports whether the upgrade or reboot needs a drain. For an upgrade, it compares the new revision with the
-// previous and with the last requested revision, because the host may be between these two.
+// drains reports whether the upgrade or reboot needs a drain. An upgrade compares the new revision with both the
+// previous and the last requested revision, because the host may be between these two.
 func (d *Disrupt) drains(ctx context.Context, view *View) bool {
 	activity := view.activity()
 	if activity.Kind == v1alpha1.ActivityReboot {
@@ -65,8 +65,8 @@ func (d *Disrupt) drains(ctx context.Context, view *View) bool {
 		requested != "" && requested != held && d.Revisions.Compare(ctx, requested, *to).Drains
 }
 
-// lacksPayload reports whether a node waits for its upgrade but doesn't have the payload, because its daemon can't
-// fetch the payload, or has received nothing.
+// lacksPayload reports whether a node waits for its upgrade without the payload, because its daemon can't fetch the
+// payload or has received nothing.
 func (d *Disrupt) lacksPayload(ctx context.Context, view *View, staging policy.StagingFacts) bool {
 	update, desired := view.activity(), view.Desired
 	return update.Step == v1alpha1.StepWaiting && desired != nil && desired.Revision == update.Revision &&
@@ -82,7 +82,6 @@ func (d *Disrupt) quiet(ctx context.Context, view *View) time.Duration {
 	return journey.QuietPeriod + view.Bounds.Settle
 }
 
-// facts gathers the facts that the table in package policy needs.
 func (d *Disrupt) facts(ctx context.Context, view *View) policy.UpgradeFacts {
 	activity := view.activity()
 	f := policy.UpgradeFacts{
@@ -117,13 +116,12 @@ func (d *Disrupt) facts(ctx context.Context, view *View) policy.UpgradeFacts {
 const well = "well"
 
 // settles returns how long a healthy node must remain healthy, or 0 or less if it has settled. If the node was not
-// Ready for a moment in between, the time begins again.
+// Ready for a moment, the time begins again.
 func (d *Disrupt) settles(view *View) time.Duration {
 	since := d.Observed.Since(view.Instance, well, policy.ReadyCondition(view.Node).LastTransitionTime.Time)
 	return view.Bounds.Settle - d.Now().Sub(since.Seen)
 }
 
-// upgradeFacts adds the facts about an upgrade.
 func (d *Disrupt) upgradeFacts(ctx context.Context, view *View, f *policy.UpgradeFacts) {
 	status, node := &view.Instance.Status, view.Node
 	update := status.Activity
@@ -138,7 +136,6 @@ func (d *Disrupt) upgradeFacts(ctx context.Context, view *View, f *policy.Upgrad
 	f.Refused = why != nil && !passes(why)
 }
 
-// verifyTimeout returns the time limit of an upgrade's verification, or of a reboot.
 func verifyTimeout(view *View) time.Duration {
 	if view.activity().Kind == v1alpha1.ActivityReboot {
 		return max(view.Bounds.Verify, rebootVerifyTimeout)
@@ -146,7 +143,7 @@ func verifyTimeout(view *View) time.Duration {
 	return view.Bounds.Verify
 }
 
-// isStuck reports whether the daemon does not respond before an upgrade, so that it would not apply a revision.
+// isStuck reports whether the daemon does not respond before an upgrade begins.
 func (d *Disrupt) isStuck(view *View) bool {
 	status := &view.Instance.Status
 	problem, _ := d.Daemons.Unresponsive(view.Instance, view.Node)
@@ -156,15 +153,15 @@ func (d *Disrupt) isStuck(view *View) bool {
 // Fetch is a daemon's progress with its payload, according to its last reports.
 type Fetch struct {
 	// missing is the number of missing programs in the daemon's last report. inVain reports that the daemon has
-	// received nothing since it reported that number.
+	// received nothing since that report.
 	missing int
 	inVain  bool
 }
 
-// nothingSince returns when the daemon stopped receiving its payload or, if it has not reported since the request, when
-// the step began. While it receives data, the result is zero. Progress counts only if fewer programs are missing than
-// before. If the daemon reports a problem of the host, such as a full disk, the result is zero as well, because the
-// problem would also occur over SSH. But such a report doesn't restart the time.
+// nothingSince returns when the daemon stopped receiving its payload. If the daemon has not reported since the request,
+// the result is when the step began. While the daemon receives data, the result is zero. Only a falling number of
+// missing programs counts as progress. If the daemon reports a problem of the host, such as a full disk, the result is
+// zero as well, because the problem would also occur over SSH. But such a report doesn't restart the time.
 func (d *Disrupt) nothingSince(view *View) policy.Since {
 	why, fetch := view.Node.Annotations[contract.StageStatusAnnotation], view.Fetch
 	missing := stillMissing(why)
@@ -187,12 +184,11 @@ func (d *Disrupt) nothingSince(view *View) policy.Since {
 	return policy.Since{}
 }
 
-// stepSince returns when the current step began.
 func (d *Disrupt) stepSince(view *View) policy.Since {
 	return d.Observed.Since(view.Instance, "step", view.activity().Since.Time)
 }
 
-// stillMissing returns how many programs a daemon must still fetch, according to its report, or 0 without a number.
+// stillMissing returns how many programs a daemon must still fetch according to its report. Without a number, it is 0.
 func stillMissing(why string) (n int) {
 	if _, err := fmt.Sscanf(why, string(contract.ReasonStaging)+": %d of ", &n); err != nil {
 		return 0
@@ -209,7 +205,7 @@ func stagingFacts(update *v1alpha1.Activity, node *corev1.Node) policy.StagingFa
 	}
 }
 
-// lacks returns why a node is not healthy at its revision or after its reboot. It returns nil for a healthy node.
+// lacks returns why a node is not healthy at its revision or after its reboot, or nil.
 func (d *Disrupt) lacks(view *View) *contract.Problem {
 	update, node, kubelet := view.activity(), view.Node, ""
 	if update.Kind == v1alpha1.ActivityReboot {
@@ -234,7 +230,7 @@ func (d *Disrupt) lacks(view *View) *contract.Problem {
 	return nil
 }
 
-// lacksBack returns why a node is not healthy at its previous revision, or nil. The message contains the text since.
+// lacksBack returns why a node is not healthy at its previous revision, or nil. since is a part of the message.
 func (d *Disrupt) lacksBack(view *View, reason contract.Reason, since string) *contract.Problem {
 	update, node, held := view.activity(), view.Node, view.Instance.Status.HeldRevision
 	ready, message := journey.NodeReady(node)
@@ -249,7 +245,6 @@ func (d *Disrupt) lacksBack(view *View, reason contract.Reason, since string) *c
 	return nil
 }
 
-// failure returns why a step failed.
 func (d *Disrupt) failure(view *View, row policy.UpgradeRow) *contract.Problem {
 	update, node := view.activity(), view.Node
 	switch update.Step {
@@ -272,7 +267,6 @@ func (d *Disrupt) failure(view *View, row policy.UpgradeRow) *contract.Problem {
 	return contract.NewProblem(row.Reason, "%s, after %s", d.lacks(view).Detail, view.Bounds.Verify)
 }
 
-// wait returns the outcome of a step that waits: the reason, and the time until the next check.
 func (d *Disrupt) wait(ctx context.Context, view *View, row policy.UpgradeRow) journey.Outcome {
 	activity, node, outcome := view.activity(), view.Node, journey.Outcome{}
 	untilLate := d.Left(d.stepSince(view), verifyTimeout(view))
@@ -302,7 +296,6 @@ func (d *Disrupt) wait(ctx context.Context, view *View, row policy.UpgradeRow) j
 	return outcome
 }
 
-// switches returns the wait until the daemon has applied the revision or rebooted the host.
 func switches(view *View) journey.Outcome {
 	if view.activity().Kind == v1alpha1.ActivityReboot {
 		return reboots(view)
@@ -310,7 +303,6 @@ func switches(view *View) journey.Outcome {
 	return journey.Follows(view.Node, view.activity().Revision)
 }
 
-// fetches returns the wait until the daemon has its payload.
 func (d *Disrupt) fetches(view *View, reason contract.Reason) journey.Outcome {
 	update, node, after := view.activity(), view.Node, stageRetry
 	why, detail := node.Annotations[contract.StageStatusAnnotation], ""
@@ -324,8 +316,8 @@ func (d *Disrupt) fetches(view *View, reason contract.Reason) journey.Outcome {
 }
 
 // goesBack returns the wait until a node is healthy at its previous revision. This wait has no time limit, because
-// there is no other revision to try. But if it takes too long, goesBack reports it. The node keeps its slot, because it
-// is out of service in any case.
+// there is no other revision to try: if the wait takes too long, goesBack reports it. The node keeps its slot, because
+// it is out of service anyway.
 func (d *Disrupt) goesBack(view *View, reason contract.Reason) journey.Outcome {
 	update, since := view.activity(), ""
 	_, left := d.Daemons.Unresponsive(view.Instance, view.Node)
@@ -342,7 +334,7 @@ func (d *Disrupt) goesBack(view *View, reason contract.Reason) journey.Outcome {
 	return outcome
 }
 
-// inVain reports whether a daemon reports that it receives nothing, for example because of a firewall.
+// inVain reports whether the daemon says that it receives nothing, for example because of a firewall.
 func inVain(why string) bool {
 	reason, _, _ := strings.Cut(why, ":")
 	return reason == string(contract.ReasonPayloadIncomplete)

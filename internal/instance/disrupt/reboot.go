@@ -19,11 +19,10 @@ const (
 	rebootVerifyTimeout = 20 * time.Minute
 	// MaxReboots is the maximum number of consecutive reboots of a host that still requests a reboot.
 	MaxReboots = 3
-	// rebootsInARow is the maximum time between two reboots that count as consecutive. If a host withdraws its request
-	// in between, the reboots still count as consecutive, because a host may withdraw a request for a moment.
+	// rebootsInARow is the maximum time between two consecutive reboots. If a host withdraws its request in between,
+	// the reboots are still consecutive, because the withdrawal may last only a moment.
 	rebootsInARow = time.Hour
-	// againRetry is the pause before a check whether a reboot is still requested. A new request starts a reconcile at
-	// once.
+	// againRetry is when the operator checks again whether a reboot is still requested. A new request causes an event.
 	againRetry = time.Minute
 )
 
@@ -34,9 +33,8 @@ const (
 	rebootPending   = "Pending"   // Windows has a pending reboot, and spec.rollout.rebootWhenPending is set
 )
 
-// WhyReboot returns the source of a request for a reboot of a node, or an empty string. It returns an empty string if
-// the daemon doesn't report its boot ID, because a reboot could not be verified. If pending is true, a request by
-// Windows is a source as well.
+// WhyReboot returns the source of a request for a reboot, or "". If pending is true, a request by Windows is a source
+// as well. If the daemon reports no boot ID, the result is "", because a reboot could not be verified.
 func WhyReboot(node *corev1.Node, pending bool) string {
 	asked := func(annotation string) bool { _, ok := node.Annotations[annotation]; return ok }
 	switch {
@@ -60,7 +58,7 @@ type Reboots struct {
 	Last time.Time
 }
 
-// inARow returns the number of consecutive reboots so far. If the last one was long before now, it returns 0.
+// inARow returns the number of consecutive reboots. If the last reboot was long before now, the result is 0.
 func (r Reboots) inARow(now time.Time) int32 {
 	if now.Sub(r.Last) >= rebootsInARow {
 		return 0
@@ -68,8 +66,8 @@ func (r Reboots) inARow(now time.Time) int32 {
 	return r.Count
 }
 
-// ObserveReboot reports whether a reboot of a node is requested, and records the request in the status. If an upgrade
-// is waiting, the reboot replaces the upgrade as the activity.
+// ObserveReboot reports whether a reboot of a node is requested, and records the request in the status. The reboot
+// replaces an upgrade that waits.
 func (d *Disrupt) ObserveReboot(instance *v1alpha1.WindowsInstance, node *corev1.Node, pending bool,
 	jitter float64, reboots *Reboots) bool {
 	status, why := &instance.Status, WhyReboot(node, pending)
@@ -87,8 +85,7 @@ func (d *Disrupt) ObserveReboot(instance *v1alpha1.WindowsInstance, node *corev1
 	return why != ""
 }
 
-// IsRebootDue reports whether a node may be rebooted now: a reboot is requested, the wait before the next try is over,
-// and the limit of tries is not reached.
+// IsRebootDue reports whether a node may be rebooted now.
 func (d *Disrupt) IsRebootDue(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node, pending bool,
 	reboots Reboots) bool {
 	reboot := status.Reboot()
@@ -103,13 +100,13 @@ func (d *Disrupt) IsRebootDue(status *v1alpha1.WindowsInstanceStatus, node *core
 }
 
 // HasRebooted reports whether a host has rebooted although its reboot counts as failed. This happens if the node came
-// back only after the host was joined again. If reboot is nil, it returns false.
+// back only after the host joined again.
 func HasRebooted(reboot *v1alpha1.Activity, node *corev1.Node) bool {
 	return reboot != nil && !reboot.Begun() && isAnotherBoot(reboot, node)
 }
 
-// IsToVerify reports whether a host was joined again after a request for a reboot that must be verified before other
-// work: the host has rebooted or, until the next try, its daemon may still report its boot.
+// IsToVerify reports whether a reboot must be verified before other work, because the host joined again after the
+// request. Until the time of the next try, the daemon may still report the boot.
 func IsToVerify(reboot *v1alpha1.Activity, node *corev1.Node, now time.Time) bool {
 	if reboot == nil || reboot.Begun() || reboot.BootID == "" {
 		return false
@@ -118,13 +115,13 @@ func IsToVerify(reboot *v1alpha1.Activity, node *corev1.Node, now time.Time) boo
 		reboot.NextTime != nil && reboot.NextTime.After(now)
 }
 
-// isAnotherBoot reports whether the host has rebooted since the request: its daemon reports another boot ID.
+// isAnotherBoot reports whether the host has rebooted since the request.
 func isAnotherBoot(reboot *v1alpha1.Activity, node *corev1.Node) bool {
 	boot := node.Annotations[contract.BootIDAnnotation]
 	return reboot.BootID != "" && boot != "" && reboot.BootID != boot
 }
 
-// needsNoReboot finishes a reboot that has happened, and refuses another after MaxReboots. Otherwise, ends is false.
+// needsNoReboot finishes a reboot that has happened, and refuses another after MaxReboots.
 func (d *Disrupt) needsNoReboot(ctx context.Context, view *View) (outcome journey.Outcome, ends bool) {
 	status, node := &view.Instance.Status, view.Node
 	ready, message := journey.NodeReady(node)
@@ -141,8 +138,8 @@ func (d *Disrupt) needsNoReboot(ctx context.Context, view *View) (outcome journe
 	return journey.Done(), false
 }
 
-// rebootFacts adds the facts about a reboot. If the request for the reboot could not be written, the reboot counts as
-// requested, so that the time limit of reboots applies.
+// rebootFacts adds the facts about a reboot. A reboot whose request could not be written counts as requested, so that
+// the time limit of reboots applies.
 func rebootFacts(view *View, f *policy.UpgradeFacts) {
 	reboot, node := view.activity(), view.Node
 	f.IsApplied = isAnotherBoot(reboot, node)
@@ -152,7 +149,6 @@ func rebootFacts(view *View, f *policy.UpgradeFacts) {
 	f.IsSwitched = reboot.Step == v1alpha1.StepVerifying || reboot.Step == v1alpha1.StepSwitching && !ready
 }
 
-// reboots returns the wait until the host has rebooted.
 func reboots(view *View) journey.Outcome {
 	if view.unwritten != nil {
 		return journey.RetryWrite(view.unwritten)
@@ -163,7 +159,6 @@ func reboots(view *View) journey.Outcome {
 	return journey.Wait(0, contract.ReasonRebooting, "node %s reboots", view.Node.Name)
 }
 
-// notBack returns why a node is not Ready after its reboot, or nil.
 func notBack(node *corev1.Node) *contract.Problem {
 	if ready, message := journey.NodeReady(node); !ready {
 		return contract.NewProblem(contract.ReasonRebooting, "node %s has rebooted and is not Ready: %s", node.Name,
@@ -172,7 +167,7 @@ func notBack(node *corev1.Node) *contract.Problem {
 	return nil
 }
 
-// rebootFailure returns why a reboot failed: the host did not shut down, or did not come back.
+// rebootFailure returns why a reboot failed.
 func rebootFailure(view *View) *contract.Problem {
 	reboot, node := view.activity(), view.Node
 	since, meanwhile := reboot.Since.UTC().Format(time.RFC3339), reboots(view).Problem

@@ -13,11 +13,11 @@ import (
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 )
 
-// switchDelay is a tolerated delay between the decision for a revision and the request to the daemon. After a longer
-// delay, the recorded start of the step becomes the time of the request.
+// switchDelay is the tolerated delay between the decision for a revision and the request to the daemon. After a longer
+// delay, the time of the step begins with the request.
 const switchDelay = time.Minute
 
-// Resumed restarts the times of an upgrade after a pause, because nothing checked the node during the pause. Exception:
+// Resumed restarts the time of an upgrade after a pause, because nothing checked the node during the pause. Exception:
 // the time of a rollback continues, because it only determines when a slow rollback is reported.
 func Resumed(status *v1alpha1.WindowsInstanceStatus, at time.Time) {
 	if update := status.Upgrade(); update.Begun() && update.Step != v1alpha1.StepRollingBack {
@@ -25,7 +25,7 @@ func Resumed(status *v1alpha1.WindowsInstanceStatus, at time.Time) {
 	}
 }
 
-// aim begins an upgrade to the desired revision, or redirects a begun upgrade to it, without a rollback in between.
+// aim begins an upgrade to the desired revision, or redirects a begun upgrade to it.
 func (d *Disrupt) aim(ctx context.Context, view *View) {
 	status := &view.Instance.Status
 	update, desired, change := status.Upgrade(), view.Desired, view.Change
@@ -48,8 +48,8 @@ func (d *Disrupt) aim(ctx context.Context, view *View) {
 	}
 }
 
-// noteRequested sets the desired revision in the status to the last revision requested from the daemon. If the status
-// kept a revision that was not requested, a later correction of the Node would disrupt it without a slot.
+// noteRequested sets the desired revision in the status to the last revision that the daemon was asked for. With any
+// other revision, a later correction of the Node would disrupt the node without a slot.
 func noteRequested(view *View) {
 	status := &view.Instance.Status
 	update, requested := status.Activity, requestedOf(view.Node)
@@ -58,7 +58,6 @@ func noteRequested(view *View) {
 	}
 }
 
-// requestedOf returns the revision that was last requested from a Node's daemon, or an empty string.
 func requestedOf(node *corev1.Node) string {
 	if node == nil {
 		return ""
@@ -66,7 +65,6 @@ func requestedOf(node *corev1.Node) string {
 	return node.Annotations[contract.DesiredRevisionAnnotation]
 }
 
-// applyAtOnce requests a revision that needs no slot in the rollout budget.
 func (d *Disrupt) applyAtOnce(ctx context.Context, view *View) (journey.Outcome, error) {
 	status, revision := &view.Instance.Status, view.Change.Revision
 	status.Activity = nil
@@ -75,13 +73,11 @@ func (d *Disrupt) applyAtOnce(ctx context.Context, view *View) (journey.Outcome,
 		return journey.Outcome{}, err
 	}
 	status.DesiredRevision = revision
-	// The status reports this wait only after QuietPeriod.
 	outcome := journey.Follows(view.Node, revision)
 	outcome.Quiet, outcome.IsRequested = journey.QuietPeriod, true
 	return outcome, nil
 }
 
-// returnFromBack ends the rollback of a node that is healthy at its previous revision.
 func (d *Disrupt) returnFromBack(ctx context.Context, view *View) journey.Outcome {
 	status := &view.Instance.Status
 	return d.tryLater(ctx, view, journey.ResultRolledBack, contract.NewProblem(contract.ReasonUpdateFailed,
@@ -89,9 +85,9 @@ func (d *Disrupt) returnFromBack(ctx context.Context, view *View) journey.Outcom
 		status.Activity.Revision, status.Activity.Message))
 }
 
-// finishUpgrade ends the upgrade of a node that is healthy at its revision. If a reboot is due, the node keeps its slot
-// for the reboot, so that it is drained only once, and ends is false. One write ends the upgrade and begins the reboot,
-// so the slot is never free in between.
+// finishUpgrade ends the upgrade of a node that is healthy at its revision. If a reboot is due, ends is false, and the
+// node keeps its slot for the reboot, so that it is drained only once. One write ends the upgrade and begins the
+// reboot, so the slot is never free in between.
 func (d *Disrupt) finishUpgrade(ctx context.Context, view *View) (outcome journey.Outcome, ends bool) {
 	status, log := &view.Instance.Status, logf.FromContext(ctx)
 	if !view.RebootDue {

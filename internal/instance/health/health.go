@@ -1,6 +1,6 @@
 // Package health decides from a Node what a joined host needs: nothing, an upgrade, or another join. The instance
-// controller calls this package first. The package also restores missing marks of the operator, and removes the
-// operator's cordon from a node in service. It never contacts a host.
+// controller calls this package first. The package also restores missing marks of the operator on the Node, and removes
+// the operator's cordon from a node in service. It never contacts a host.
 package health
 
 import (
@@ -19,25 +19,25 @@ import (
 // Health decides what joined hosts need.
 type Health struct{ *journey.Parts }
 
-// Finding says what a joined host needs.
+// Finding is what a joined host needs.
 type Finding struct {
 	Node *corev1.Node
-	// Rejoin is the reason why the host must join again, or nil if it need not.
+	// Rejoin is why the host must join again, or nil.
 	Rejoin *contract.Problem
 	// Update is the update to the desired revision, or nil if the node already has that revision.
 	Update *journey.Update
-	// Unresponsive is why the daemon counts as dead, or nil if it works or no other revision is desired. If it is set,
-	// the host joins again at the desired revision when it gets a slot.
+	// Unresponsive is why the daemon counts as dead. It is set only if Update is set: when the host gets a slot, it
+	// joins again at the desired revision.
 	Unresponsive *contract.Problem
-	// Outcome is the state of the node: done, or waiting for something. The wait ends at the latest when the node or
-	// the daemon has been down for too long.
+	// Outcome is the state of the node: done, or waiting. The wait ends at the latest when the node or the daemon has
+	// been down for too long.
 	Outcome journey.Outcome
 	// Updating and Rebooting report that the upgrade or the reboot of the node has begun.
 	Updating, Rebooting bool
 }
 
 // Corrects reports whether Check would request another revision from the daemon than the last requested one. If so,
-// don't call Check with a Node from a stale cache, because the node may already be changing to it.
+// don't call Check with a Node from a stale cache, because the node may already be changing to this revision.
 func (h *Health) Corrects(ctx context.Context, instance *v1alpha1.WindowsInstance, node *corev1.Node) bool {
 	if journey.Foreign(node, instance) != nil {
 		return false
@@ -48,7 +48,7 @@ func (h *Health) Corrects(ctx context.Context, instance *v1alpha1.WindowsInstanc
 }
 
 // toHave returns the desired revision that Check must restore in a Node's annotation. It is empty while an upgrade sets
-// the annotation itself: in all steps that have begun except the verification of a node with a slot.
+// the annotation: in all steps that have begun, except the verification of a node with a slot.
 func toHave(status *v1alpha1.WindowsInstanceStatus) string {
 	if u := status.Upgrade(); u.Begun() && (u.Step != v1alpha1.StepVerifying ||
 		!status.HasSlot()) {
@@ -57,8 +57,7 @@ func toHave(status *v1alpha1.WindowsInstanceStatus) string {
 	return status.DesiredRevision
 }
 
-// refusedRetry is the pause after the API server refused marks. A change of the instance sends an event, but a change
-// of a policy doesn't.
+// refusedRetry is when Check tries again after the API server refused marks. A change of a policy sends no event.
 const refusedRetry = time.Minute
 
 // Check decides what a joined host needs, and restores missing marks of its Node. node is nil if there is no Node.
@@ -88,7 +87,7 @@ func (h *Health) Check(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 }
 
 // noteRequested handles the case that the operator requested another revision, but ended before it updated the status.
-// It adds the revision to the status if the node already has it, or if the update to it needs no slot.
+// It adds the revision to the status if the node already has the revision, or if the update to it needs no slot.
 func (h *Health) noteRequested(ctx context.Context, status *v1alpha1.WindowsInstanceStatus, node *corev1.Node) {
 	revision := node.Annotations[contract.DesiredRevisionAnnotation]
 	if revision == status.DesiredRevision || status.Upgrade() != nil {
@@ -104,7 +103,6 @@ func (h *Health) noteRequested(ctx context.Context, status *v1alpha1.WindowsInst
 	}
 }
 
-// needs decides what a node needs.
 func (h *Health) needs(ctx context.Context, instance *v1alpha1.WindowsInstance, node *corev1.Node) (Finding, error) {
 	status := &instance.Status
 	found := Finding{Node: node, Updating: journey.IsUpdating(status), Rebooting: journey.IsRebooting(status)}
@@ -160,7 +158,6 @@ func (h *Health) needs(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 	return h.uncordon(ctx, found)
 }
 
-// uncordon removes the operator's cordon from a node in service. The outcome reports a refusal by the API server.
 func (h *Health) uncordon(ctx context.Context, found Finding) (Finding, error) {
 	err := h.Nodes.Uncordon(ctx, found.Node)
 	if !journey.IsRefused(err) {
@@ -174,14 +171,13 @@ func (h *Health) uncordon(ctx context.Context, found Finding) (Finding, error) {
 	return found, nil
 }
 
-// backInService ends the phase Updating if no upgrade is under way, for example if the node lost its slot in a pause.
+// backInService ends the phase Updating if no upgrade is in progress, for example if the node lost its slot in a pause.
 func backInService(status *v1alpha1.WindowsInstanceStatus) {
 	if status.Phase == v1alpha1.PhaseUpdating && !journey.IsUnderWay(status) {
 		status.Phase = v1alpha1.PhaseReady
 	}
 }
 
-// overdue reports whether a node has not been Ready for too long. left is the remaining time, or 0 for a Ready node.
 func (h *Health) overdue(node *corev1.Node) (overdue bool, left time.Duration) {
 	since := h.Observed.NotReady(node)
 	if since.IsZero() {
@@ -191,7 +187,7 @@ func (h *Health) overdue(node *corev1.Node) (overdue bool, left time.Duration) {
 	return left <= 0, max(0, left)
 }
 
-// Serving returns the host's Node if the node is Ready at the last requested revision, or else nil.
+// Serving returns the host's Node if the node is Ready at the last requested revision. Otherwise, it returns nil.
 func (h *Health) Serving(ctx context.Context, instance *v1alpha1.WindowsInstance) (*corev1.Node, error) {
 	status := &instance.Status
 	if !journey.HasJoined(status) {
@@ -208,8 +204,8 @@ func (h *Health) Serving(ctx context.Context, instance *v1alpha1.WindowsInstance
 	return node, nil
 }
 
-// RecoversByItself reports whether a host needs no join, because its node is in service, or because the node is Ready
-// and its daemon fetches the missing data itself.
+// RecoversByItself reports whether a host needs no join: its node is in service, or the node is Ready and its daemon
+// fetches the missing data itself.
 func (h *Health) RecoversByItself(ctx context.Context, instance *v1alpha1.WindowsInstance) (bool, error) {
 	if _, unresponsive, err := h.Unresponsive(ctx, instance); err != nil || unresponsive != nil {
 		return false, err
@@ -229,8 +225,8 @@ func (h *Health) RecoversByItself(ctx context.Context, instance *v1alpha1.Window
 	return ready && journey.StagesItself(node), nil
 }
 
-// Skew says why a node can't be upgraded directly from its release to the desired release, because the two are too far
-// apart. If they aren't, or if the desired revision is unknown, it returns an empty string.
+// Skew returns why a node can't be upgraded directly to the desired release, because the two releases are too far
+// apart. Otherwise, or if the desired revision is unknown, it returns "".
 func (h *Health) Skew(ctx context.Context, instance *v1alpha1.WindowsInstance) string {
 	desired, _, err := h.Desired.Current(ctx)
 	if err != nil {
@@ -239,7 +235,7 @@ func (h *Health) Skew(ctx context.Context, instance *v1alpha1.WindowsInstance) s
 	return policy.CheckSkew(journey.ReleaseOf(desired.Revision), journey.ReleaseOf(instance.Status.Revision))
 }
 
-// Unresponsive returns a joined host's Node, and why its daemon counts as dead or unable to report, or nil for both.
+// Unresponsive returns a joined host's Node if its daemon counts as dead or unable to report, and the reason.
 func (h *Health) Unresponsive(ctx context.Context, instance *v1alpha1.WindowsInstance) (*corev1.Node, *contract.Problem,
 	error) {
 	if !journey.HasJoined(&instance.Status) {

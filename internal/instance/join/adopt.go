@@ -15,7 +15,7 @@ import (
 
 // adopt waits for the host's Node, and marks it. If the node is not Ready at the desired revision yet, adopt cordons it
 // until the join is complete. The cache may still show a deleted Node of an earlier instance. If that Node has a mark,
-// adopt reads it again from the API server. If not, the API server refuses the write.
+// adopt reads it from the API server. Otherwise, the API server refuses the write.
 func (j *Join) adopt(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	session *journey.Session) journey.Outcome {
 	node, err := j.Nodes.Get(ctx, instance.Status.NodeName)
@@ -49,7 +49,6 @@ func (j *Join) adopt(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	return journey.Done()
 }
 
-// awaitNode waits for a Node that the cache does not show.
 func (j *Join) awaitNode(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	session *journey.Session) journey.Outcome {
 	if j.isStranded(instance) {
@@ -65,7 +64,7 @@ func (j *Join) awaitNode(ctx context.Context, instance *v1alpha1.WindowsInstance
 		instance.Spec.Address, instance.Status.NodeName)
 }
 
-// handOver gives the daemon its certificate and starts it as a service. Afterwards SSH is no longer needed.
+// handOver gives the daemon its certificate and starts the daemon as a service. After that, the join needs no SSH.
 func (j *Join) handOver(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	session *journey.Session) journey.Outcome {
 	if session.CSR == "" {
@@ -97,10 +96,7 @@ func (j *Join) handOver(ctx context.Context, instance *v1alpha1.WindowsInstance,
 }
 
 // confirm waits until the daemon reports the desired revision and the Node is Ready. Then it removes the operator's
-// cordon. If the host can be rolled back to another revision, the wait has the time limit of an upgrade's verification.
-// If it can't, confirm waits as long as kubelet reports, because the node may wait for something in the cluster, such
-// as a pod network. A host that waits in this way has neither a join slot nor a slot in the rollout budget. confirm
-// reads the requested revision from the status, because a cached Node may not show it yet.
+// cordon. confirm reads the requested revision from the status, because a cached Node may not show it yet.
 func (j *Join) confirm(ctx context.Context, instance *v1alpha1.WindowsInstance, _ *journey.Session) journey.Outcome {
 	node, err := j.Nodes.Adopted(ctx, instance)
 	if err != nil {
@@ -138,8 +134,8 @@ func (j *Join) confirm(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 		return j.confirmInTime(ctx, instance, node, journey.Wait(eventRetry, contract.ReasonNodeNotReady, "node %s: %s",
 			node.Name, message))
 	}
-	// Don't revoke the tokens earlier: if a host joins again, its old Node exists while kubelet still requests its
-	// certificate with a token.
+	// If a host joins again, its old Node exists while kubelet still requests its certificate. Revoke the token only
+	// now.
 	if err = j.RevokeCredentials(ctx, instance); err != nil {
 		return journey.Retry(err)
 	}
@@ -149,7 +145,9 @@ func (j *Join) confirm(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 	return journey.Done()
 }
 
-// confirmInTime turns a wait into a failure when the time for verification is over.
+// confirmInTime turns a wait into a failure when the time for verification is over. Exception: if the host has no other
+// revision to roll back to, the host may wait for something in the cluster, such as a pod network. Then confirmInTime
+// waits, without any slot, as long as kubelet reports.
 func (j *Join) confirmInTime(ctx context.Context, instance *v1alpha1.WindowsInstance, node *corev1.Node,
 	outcome journey.Outcome) journey.Outcome {
 	bounds, err := j.CurrentBounds(ctx)
@@ -174,22 +172,22 @@ func (j *Join) confirmInTime(ctx context.Context, instance *v1alpha1.WindowsInst
 	return outcome
 }
 
-// isStranded reports whether kubelet waits for a certificate that it can't get with its bootstrap token. There are
-// two causes: the response to kubelet's request was lost, or kubelet ended before it had the certificate, and now
-// requests a certificate for another key. A kubelet that has a certificate soon registers its Node or becomes Ready.
+// isStranded reports whether kubelet waits for a certificate that it can't get with its bootstrap token. Either the
+// response to its request was lost, or kubelet ended before it had the certificate and now uses another key. A kubelet
+// that has a certificate soon registers its Node or becomes Ready.
 func (j *Join) isStranded(instance *v1alpha1.WindowsInstance) bool {
 	ids := instance.Status.BootstrapCredentials
 	return j.IsTokenUsed != nil && len(ids) > 0 && j.IsTokenUsed(ids[len(ids)-1]) && j.inPhase(instance) >= eventRetry
 }
 
-// stranded returns the failure of an attempt if isStranded returns true. The next attempt gets a new token.
+// stranded returns the failure for isStranded. The next attempt gets a new token.
 func stranded(instance *v1alpha1.WindowsInstance) journey.Outcome {
 	return journey.Fail(contract.NewProblem(contract.ReasonCertificateDenied, "kubelet on %s lost the key of the "+
 		"certificate that it got with its bootstrap token; the next attempt brings another token",
 		instance.Spec.Address))
 }
 
-// waitInSlot keeps the join slot and waits for an event. If that takes too long, the attempt fails and frees the slot.
+// waitInSlot keeps the join slot and waits for an event. After waitLimit, the attempt fails and releases the slot.
 func (j *Join) waitInSlot(instance *v1alpha1.WindowsInstance, reason contract.Reason, format string,
 	args ...any) journey.Outcome {
 	if waited := j.inPhase(instance); waited > waitLimit {
@@ -199,9 +197,8 @@ func (j *Join) waitInSlot(instance *v1alpha1.WindowsInstance, reason contract.Re
 	return journey.Wait(eventRetry, reason, format, args...)
 }
 
-// retryInSlot returns the wait before the next try of a failed call. The host keeps its join slot. If the error is a
-// problem of this host, such as a refusal by the API server, the attempt fails. If calls have failed in the current
-// phase for twice as long as waitInSlot would wait, the attempt fails as well.
+// retryInSlot returns the wait before the next try of a failed call. The host keeps its join slot. If the API server
+// refuses this host, the attempt fails. If calls have failed for twice waitLimit, the attempt fails as well.
 func (j *Join) retryInSlot(instance *v1alpha1.WindowsInstance, session *journey.Session, err error) journey.Outcome {
 	if _, refused := contract.AsProblem(err); refused {
 		return journey.Fail(err)
@@ -217,7 +214,6 @@ func (j *Join) retryInSlot(instance *v1alpha1.WindowsInstance, session *journey.
 	return journey.Retry(err)
 }
 
-// inPhase returns how long the current attempt has been in its current phase.
 func (j *Join) inPhase(instance *v1alpha1.WindowsInstance) time.Duration {
 	since := j.PhaseSince(instance, instance.Status.Phase)
 	if since.IsZero() {

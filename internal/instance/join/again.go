@@ -20,8 +20,8 @@ func OverSSH(status *v1alpha1.WindowsInstanceStatus) *v1alpha1.Activity {
 	return nil
 }
 
-// ResetForRejoin prepares the status for another join: at the last verified revision if an upgrade or rollback had
-// begun.
+// ResetForRejoin prepares the status for another join. If an upgrade or rollback had begun, the host joins at the last
+// verified revision.
 func ResetForRejoin(status *v1alpha1.WindowsInstanceStatus) {
 	status.Phase = v1alpha1.PhasePending
 	activity := status.Activity
@@ -33,8 +33,8 @@ func ResetForRejoin(status *v1alpha1.WindowsInstanceStatus) {
 	}
 }
 
-// isToVerify reports whether the operator doesn't know if a requested reboot has happened, because the daemon did not
-// respond or the node did not come back. Only the host's next boot ID will show this.
+// isToVerify reports whether only the host's next boot ID will show if a requested reboot has happened: the daemon did
+// not respond, or the node did not come back.
 func isToVerify(activity *v1alpha1.Activity) bool {
 	return activity != nil && activity.BootID != "" && !activity.Begun()
 }
@@ -56,9 +56,8 @@ func (j *Join) rejoinFailed(ctx context.Context, instance *v1alpha1.WindowsInsta
 	return false, nil
 }
 
-// PauseRejoin ends the join of a host that waits for a slot while its node is in service. The phase of the host becomes
-// Ready again, or Pending if the host has never joined. If the host had an upgrade whose revision was already requested
-// from a daemon that still runs, the upgrade continues. Any other upgrade waits for its slot again.
+// PauseRejoin ends the join of a host that waits for a slot while its node is in service. An upgrade continues if its
+// revision was already requested and the join has not stopped the daemon. Any other upgrade waits for its slot again.
 func (j *Join) PauseRejoin(status *v1alpha1.WindowsInstanceStatus) {
 	if update := OverSSH(status); update != nil && (!status.IsRequested() || len(status.BootstrapCredentials) > 0) {
 		update.Step, update.Since = v1alpha1.StepWaiting, journey.Seconds(j.Now())
@@ -73,10 +72,9 @@ func (j *Join) PauseRejoin(status *v1alpha1.WindowsInstanceStatus) {
 	awaitBoot(status.Activity, j.Now())
 }
 
-// Turn lets a host join at the desired revision instead of its last verified revision, because the desired revision may
-// solve the host's problem. It does so if the host could not join at its last verified revision, and its node is not in
-// service. Turn doesn't choose a revision if the host failed at this revision. If Turn has already chosen a revision,
-// another revision is desired now, and the old choice was not requested from the host yet, Turn drops the old choice.
+// Turn chooses the desired revision for a host that could not join at its last verified revision, because the desired
+// revision may solve the problem. Exceptions: the node is in service, or the host already failed at the desired
+// revision. If another revision is desired later, Turn drops its choice, unless it was already requested from the host.
 func (j *Join) Turn(ctx context.Context, instance *v1alpha1.WindowsInstance) error {
 	status := &instance.Status
 	desired, _, err := j.Desired.Current(ctx)
@@ -103,7 +101,7 @@ func (j *Join) Turn(ctx context.Context, instance *v1alpha1.WindowsInstance) err
 	return nil
 }
 
-// GiveUp ends an upgrade over SSH: the host joins at its last verified revision, and is upgraded normally once Ready.
+// GiveUp ends an upgrade over SSH. The host joins at its last verified revision, and is upgraded normally once Ready.
 func GiveUp(status *v1alpha1.WindowsInstanceStatus) {
 	if status.IsRequested() {
 		status.DesiredRevision = status.HeldRevision
@@ -112,7 +110,7 @@ func GiveUp(status *v1alpha1.WindowsInstanceStatus) {
 }
 
 // RevertToHeld records that a host failed to join at a revision, and rolls the host back to its last verified revision.
-// If the host, the network or the cluster caused the failure, RevertToHeld does neither.
+// Exception: if the host, the network or the cluster caused the failure, RevertToHeld does neither.
 func (j *Join) RevertToHeld(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	problem *contract.Problem) []journey.Event {
 	status := &instance.Status
@@ -139,32 +137,30 @@ func (j *Join) RevertToHeld(ctx context.Context, instance *v1alpha1.WindowsInsta
 	return []journey.Event{journey.FailedEvent(v1alpha1.ActivityUpgrade, problem)}
 }
 
-// WasDown reports whether a node was down, or missing, before its host changed to another revision over SSH. If such a
-// node does not become Ready at the new revision either, the revision is not the cause. update is the upgrade over SSH,
-// or nil. down is when the node stopped being Ready.
+// WasDown reports whether a node was down or missing before its host changed to another revision over SSH. In this
+// case, the new revision is not the cause if the node isn't Ready. update is the upgrade over SSH, or nil. down is when
+// the node stopped being Ready.
 func WasDown(update *v1alpha1.Activity, down policy.Since) bool {
 	return update != nil && (down.IsZero() || down.Began.Before(update.Since.Time))
 }
 
-// bootReport is how long a started daemon may take to report its boot ID. It reports the ID with its first write.
+// bootReport is how long a started daemon may take to report its boot ID, with its first write.
 const bootReport = time.Minute
 
-// awaitBoot delays the next try of a reboot, so that a daemon that has just been started can report its boot first.
 func awaitBoot(activity *v1alpha1.Activity, now time.Time) {
 	if isToVerify(activity) {
 		activity.NextTime = new(journey.Seconds(now.Add(bootReport)))
 	}
 }
 
-// retryReboot clears why a reboot failed. If the reboot didn't happen, the operator requests it again, without a join.
+// retryReboot clears why a reboot failed. If the reboot didn't happen, the operator then requests it again.
 func retryReboot(status *v1alpha1.WindowsInstanceStatus) {
 	if reboot := status.Reboot(); reboot != nil {
 		reboot.Reason, reboot.Message = "", ""
 	}
 }
 
-// Finish records that a host has joined. If the join was a rollback to the last verified revision, Finish plans the
-// next try of the revision that failed.
+// Finish records that a host has joined. After a rollback, Finish plans the next try of the revision that failed.
 func (j *Join) Finish(status *v1alpha1.WindowsInstanceStatus, jitter float64) journey.Outcome {
 	failed := status.Upgrade()
 	status.Phase, status.Failures = v1alpha1.PhaseReady, 0

@@ -17,20 +17,20 @@ import (
 )
 
 const (
-	// eventRetry is the time until the next check in a wait that an event normally ends.
+	// eventRetry is the time until the next check. Normally, an event comes earlier.
 	eventRetry = 20 * time.Second
 	// waitLimit is how long a host may keep its join slot while it waits for its Node or certificate. While calls of
-	// the API server fail, the host may keep its slot for twice this time. After that, another host gets the slot.
+	// the API server fail, the host may keep the slot for twice this time.
 	waitLimit = 5 * time.Minute
 )
 
-// maxCredentials is the maximum number of token IDs in the status. The tokens of earlier attempts still matter, because
-// kubelet may wait for the certificate that it requested with such a token.
+// maxCredentials is the maximum number of token IDs in the status. Tokens of earlier attempts still matter: kubelet may
+// wait for the certificate that it requested with such a token.
 const maxCredentials = 4
 
-// bootstrap drains the node if it is in service, creates kubelet's bootstrap token, starts containerd and kubelet on
-// the host, and submits the daemon's certificate request. If the API server does not accept the request, the next call
-// of bootstrap submits the same request again, without calling the host.
+// bootstrap drains a node in service, starts containerd and kubelet on the host, and submits the daemon's certificate
+// request. If the API server does not accept this request, the next call of bootstrap submits it again, without calling
+// the host.
 func (j *Join) bootstrap(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	session *journey.Session) (outcome journey.Outcome) {
 	if session.Request == nil {
@@ -50,7 +50,7 @@ func (j *Join) bootstrap(ctx context.Context, instance *v1alpha1.WindowsInstance
 
 // credential creates kubelet's bootstrap token, once the node may be disrupted. It saves the token's ID in the status
 // before the host gets the token. So after a restart, the operator recognises kubelet's request and the Node, and knows
-// that the join stops the daemon. Don't save it before the drain: during a blocked drain, the daemon still runs.
+// that the join stops the daemon. Don't save the ID before the drain: during a blocked drain, the daemon still runs.
 func (j *Join) credential(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	session *journey.Session) journey.Outcome {
 	status := &instance.Status
@@ -81,7 +81,7 @@ func (j *Join) credential(ctx context.Context, instance *v1alpha1.WindowsInstanc
 	return journey.Outcome{Then: journey.Save}
 }
 
-// start starts containerd and kubelet on the host, and returns the daemon's certificate request.
+// start starts containerd and kubelet on the host, and saves the daemon's certificate request in the session.
 func (j *Join) start(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	session *journey.Session) journey.Outcome {
 	request, outcome := j.bootstrapRequest(ctx, instance, session)
@@ -108,7 +108,6 @@ func (j *Join) start(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	return journey.Done()
 }
 
-// bootstrapRequest returns the request for the daemon's verb bootstrap.
 func (j *Join) bootstrapRequest(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	session *journey.Session) (*contract.BootstrapRequest, journey.Outcome) {
 	desired, facts, err := j.Revisions.Of(ctx, instance)
@@ -131,7 +130,7 @@ func (j *Join) bootstrapRequest(ctx context.Context, instance *v1alpha1.WindowsI
 	}, journey.Done()
 }
 
-// vacateServing drains a node in service before a join. If the drain fails, the node returns to service.
+// vacateServing drains a node in service. If the drain fails, the node returns to service.
 func (j *Join) vacateServing(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	session *journey.Session) journey.Outcome {
 	bounds, err := j.CurrentBounds(ctx)
@@ -159,8 +158,8 @@ func (j *Join) vacateServing(ctx context.Context, instance *v1alpha1.WindowsInst
 	return outcome
 }
 
-// confidentialOf returns the confidential part of a desired state. The operator sends this part to the host, because
-// the daemon isn't able to read it yet. So containerd and kubelet start with their final proxy and CAs.
+// confidentialOf returns the confidential part of a desired state. The daemon can't read this part yet, but containerd
+// and kubelet must start with their final proxy and CAs. So the operator sends this part to the host.
 func confidentialOf(desired blueprint.Desired) ([]byte, error) {
 	if desired.Manifest.Confidential == "" {
 		return nil, nil
@@ -173,7 +172,7 @@ func confidentialOf(desired blueprint.Desired) ([]byte, error) {
 	return data, err
 }
 
-// bootstrapKubeconfig returns the kubeconfig that kubelet uses to request its certificate.
+// bootstrapKubeconfig returns the kubeconfig with which kubelet requests its certificate.
 func bootstrapKubeconfig(facts blueprint.Facts, token string) ([]byte, error) {
 	const name = "bootstrap"
 	config := clientcmdapi.NewConfig()

@@ -15,7 +15,7 @@ import (
 const removeUploadLimit = 15 * time.Second
 
 // Check finds out whether a host could join, and leaves the host unchanged. It takes no slot, claims no name and pins
-// no key. It fails with the first reason that would make a join fail.
+// no key. The failure is the first reason that would make a join fail.
 func (j *Join) Check(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	session *journey.Session) (outcome journey.Outcome) {
 	probe := instance.DeepCopy() // a check must not record host keys

@@ -13,10 +13,10 @@ import (
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 )
 
-// slotRetry is how often a host that waits for a join slot is checked. Usually, a released slot ends the wait earlier.
+// slotRetry is how often a host that waits for a join slot is checked. Normally, an event comes earlier.
 const slotRetry = time.Minute
 
-// connect opens the connection, pins the host key, and takes a join slot. A host that can't be reached takes no slot.
+// connect opens the connection, pins the host key, and then takes a join slot. So an unreachable host takes no slot.
 func (j *Join) connect(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	session *journey.Session) journey.Outcome {
 	if !session.Connected() {
@@ -35,12 +35,12 @@ func (j *Join) connect(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	return journey.Done()
 }
 
-// userDataKeys is the beginning of each host key in user data: its type. The operator checks only the type, because it
-// no longer knows the keys of earlier user data.
+// userDataKeys is the type of each host key in user data. The operator no longer knows the keys of earlier user data,
+// so it checks only the type.
 const userDataKeys = "ssh-ed25519 "
 
 // ownHostKey returns the host key to pin. If other hosts may have the key that the host showed, the host must prove
-// over this connection which keys are its own. If the host proves no other key, ownHostKey returns the shown key. Then
+// over this connection which keys are its own. If the host proves no other key, ownHostKey returns the shown key, and
 // the next connection asks for a proof again.
 func ownHostKey(ctx context.Context, instance *v1alpha1.WindowsInstance, session *journey.Session) (string, error) {
 	shown := strings.TrimSpace(session.Conn.HostKey())

@@ -12,11 +12,10 @@ import (
 	"github.com/windows-nodes/wmco/internal/payload"
 )
 
-// streamName is the name of the payload's file in the RPC directory.
 const streamName = "payload.tar.zst"
 
 // deliver sends the missing files in one stream, and lets the host verify them. The host keeps files that have arrived,
-// so an interrupted transfer continues later. Then deliver requests a slot, because the next phase may be disruptive.
+// so an interrupted transfer continues later. The next phase may be disruptive, so deliver then requests a slot.
 func (j *Join) deliver(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	session *journey.Session) journey.Outcome {
 	if session.Found == nil {
@@ -40,8 +39,7 @@ func (j *Join) deliver(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	return journey.Done()
 }
 
-// sendMissing sends the missing files to the host, and lets the host verify them. If the host joins by itself,
-// sendMissing lets the host fetch the files instead.
+// sendMissing sends the missing files. A host that joins by itself fetches the files instead.
 func sendMissing(ctx context.Context, instance *v1alpha1.WindowsInstance, session *journey.Session,
 	selected []payload.Blob) error {
 	verb, request := contract.VerbFetch, contract.ReceiveRequest{Blobs: session.Found.Missing}
@@ -63,7 +61,7 @@ func sendMissing(ctx context.Context, instance *v1alpha1.WindowsInstance, sessio
 	return nil
 }
 
-// send packs the payload while it sends the stream, so it needs neither memory nor disk for the whole stream.
+// send packs the payload while it sends it, so neither memory nor disk contains the whole stream.
 func send(ctx context.Context, session *journey.Session, blobs []payload.Blob) error {
 	r, pipe := io.Pipe()
 	packed := make(chan error, 1)

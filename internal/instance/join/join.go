@@ -1,6 +1,6 @@
 // Package join makes a host a node, in eight phases over one connection. The last phase waits for the daemon. The
-// instance controller runs the phases. It saves the status if a phase waits, fails or takes long, and before the host
-// gets kubelet's first credential. If a phase needs a slot in the rollout budget, the controller requests the slot.
+// instance controller runs the phases, saves the status, and requests a slot in the rollout budget if a phase needs
+// one.
 package join
 
 import (
@@ -16,12 +16,12 @@ type Join struct{ *journey.Parts }
 // Phase is one step of a join.
 type Phase struct {
 	Name v1alpha1.Phase
-	// Remote: the phase needs the Session's connection. Without it, the join starts again from the phase Connecting.
+	// Remote phases need the Session's connection. Without it, the join starts again from the phase Connecting.
 	Remote bool
 	Run    func(ctx context.Context, instance *v1alpha1.WindowsInstance, session *journey.Session) journey.Outcome
 }
 
-// Phases lists the phases of a join, in their order.
+// Phases returns the phases of a join, in their order.
 func (j *Join) Phases() []Phase {
 	return []Phase{
 		{Name: v1alpha1.PhaseConnecting, Run: j.connect},
@@ -35,10 +35,10 @@ func (j *Join) Phases() []Phase {
 	}
 }
 
-// Resume returns the index of the phase where a join continues. It starts again from the first phase if a remote phase
-// has lost its connection, if the attempt failed in the last phase, or if the desired revision differs from the
-// revision that the host waits for, because the new revision may solve the problem. This is safe, because every phase
-// first checks the current state.
+// Resume returns the index of the phase where a join continues. The join starts again if a remote phase has lost its
+// connection, if the attempt failed in the last phase, or if another revision is desired than the one that the host
+// waits for: the new revision may solve the problem. Starting again is safe, because every phase first checks the
+// current state.
 func (j *Join) Resume(ctx context.Context, instance *v1alpha1.WindowsInstance, session *journey.Session) int {
 	phase, passed := instance.Status.Phase, instance.Status.Phases
 	if phase == v1alpha1.PhaseConfirming && len(passed) > 0 && passed[len(passed)-1].Milliseconds != nil {

@@ -21,7 +21,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// preflight uploads the daemon's program, which checks the host. It changes nothing else on the host.
+// preflight uploads the daemon's program, which checks the host. Nothing else changes on the host.
 func (j *Join) preflight(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	session *journey.Session) journey.Outcome {
 	found, facts, outcome := j.ask(ctx, instance, session)
@@ -57,7 +57,6 @@ func (j *Join) preflight(ctx context.Context, instance *v1alpha1.WindowsInstance
 	return journey.Done()
 }
 
-// ask uploads the daemon's program, and calls its verb preflight.
 func (j *Join) ask(ctx context.Context, instance *v1alpha1.WindowsInstance, session *journey.Session) (
 	found contract.PreflightAnswer, facts blueprint.Facts, outcome journey.Outcome) {
 	desired, facts, err := j.Revisions.Of(ctx, instance)
@@ -84,9 +83,9 @@ func (j *Join) ask(ctx context.Context, instance *v1alpha1.WindowsInstance, sess
 	return found, facts, journey.Done()
 }
 
-// restore handles a host that has already joined, but whose instance is new, because the CRD was deleted and created
-// again. If the Node is Ready at the revision that was requested last, restore restores the status from the Node, and
-// changes nothing on the host. If another revision is desired, the node waits for its turn in the rollout.
+// If the CRD was deleted and created again, a host that has already joined gets a new instance. If its Node is Ready at
+// the revision that was requested last, restore takes the status from the Node, and changes nothing on the host. If
+// another revision is desired, the node waits for its turn in the rollout.
 func (j *Join) restore(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	session *journey.Session) journey.Outcome {
 	status := &instance.Status
@@ -122,7 +121,6 @@ func (j *Join) hostInfo(session *journey.Session, facts contract.HostFacts) *v1a
 	return info
 }
 
-// isProxied reports whether nodes reach the API server through the cluster's proxy.
 func isProxied(facts blueprint.Facts) bool {
 	server, err := url.Parse(facts.APIServer)
 	if err != nil {
@@ -132,10 +130,10 @@ func isProxied(facts blueprint.Facts) bool {
 	return err == nil && proxy != nil
 }
 
-// maxNodeName is the maximum length of a node's name, so that it fits into the names of certificate requests.
+// maxNodeName is the maximum length of a node's name. The names of certificate requests contain it.
 const maxNodeName = 200
 
-// recognise records the identity of the host, and ensures that no other instance has the same host.
+// recognise records the identity of the host, unless another instance has the same host.
 func (j *Join) recognise(instance *v1alpha1.WindowsInstance, session *journey.Session, facts contract.HostFacts,
 	cluster blueprint.Facts) journey.Outcome {
 	if since := session.RebootTime; !since.IsZero() {
@@ -158,7 +156,7 @@ func (j *Join) recognise(instance *v1alpha1.WindowsInstance, session *journey.Se
 	return outcome
 }
 
-// claim claims the host's name and Windows installation for an instance. If refused, the instance keeps its old claims.
+// claim claims the host's name and Windows installation. If the claim is refused, the instance keeps its old claims.
 func (j *Join) claim(instance *v1alpha1.WindowsInstance, facts contract.HostFacts,
 	cluster blueprint.Facts) journey.Outcome {
 	name := nodeName(instance, facts)
@@ -184,11 +182,11 @@ func (j *Join) claim(instance *v1alpha1.WindowsInstance, facts contract.HostFact
 func claimant(instance *v1alpha1.WindowsInstance, facts contract.HostFacts, cluster blueprint.Facts) journey.Claimant {
 	return journey.Claimant{UID: instance.UID, Key: client.ObjectKeyFromObject(instance), MachineID: facts.MachineID,
 		Hostname: cmp.Or(instance.Spec.Hostname, facts.Hostname),
-		// hybrid-overlay-node treats every Node with its MachineID, the host name, as its own.
+		// hybrid-overlay-node finds its own Node by its MachineID, which is the host name.
 		IsSole: cluster.NetworkType == blueprint.NetworkOVNKubernetes}
 }
 
-// duplicate returns the problem that another instance, owner, already has this host name or installation of Windows.
+// duplicate returns the problem that owner, another instance, has this host name or installation of Windows.
 func (j *Join) duplicate(instance *v1alpha1.WindowsInstance, name string, by,
 	owner journey.Claimant) *contract.Problem {
 	if owner.MachineID == by.MachineID {
@@ -204,15 +202,13 @@ func (j *Join) duplicate(instance *v1alpha1.WindowsInstance, name string, by,
 		owner.Key.Name, name)
 }
 
-// unfit returns the problem if a host's name or address is not allowed for a node, or nil.
 func unfit(instance *v1alpha1.WindowsInstance, host contract.HostFacts, facts blueprint.Facts) *contract.Problem {
 	return cmp.Or(nameOfNoHost(instance, host, facts), addressOfNoHost(host, facts))
 }
 
-// nameOfNoHost refuses a name that a host chose and that belongs to another machine, such as the API server. kubelet's
-// serving certificate contains the name, and on many clusters, clients of the API server trust the CA that signs this
-// certificate. If the host chose a name with dots, nameOfNoHost refuses it, because Windows host names have no dots.
-// Names in a domain come from the cloud, or on vSphere from the host's domain.
+// nameOfNoHost refuses a name that belongs to another machine, such as the API server. kubelet's serving certificate
+// contains the name, and on many clusters, clients of the API server trust the CA that signs this certificate. Windows
+// host names have no dots: a name with dots may only come from the cloud, or on vSphere from the host's domain.
 func nameOfNoHost(instance *v1alpha1.WindowsInstance, host contract.HostFacts,
 	facts blueprint.Facts) *contract.Problem {
 	name := nodeName(instance, host)
@@ -226,10 +222,9 @@ func nameOfNoHost(instance *v1alpha1.WindowsInstance, host contract.HostFacts,
 	return nil
 }
 
-// addressOfNoHost refuses an address in the networks of pods or Services, because nodes route packets to such an
-// address into the cluster's own network, and the host isn't there. It also refuses the addresses of the API server and
-// of ingress, because kubelet would get no serving certificate for them. Exception: a loopback address is accepted,
-// because it never leaves the machine.
+// addressOfNoHost refuses an address in the networks of pods or Services: nodes would route packets for the host into
+// the cluster's own network. It also refuses the addresses of the API server and of ingress, because kubelet would get
+// no serving certificate for them. Exception: a loopback address never leaves the machine.
 func addressOfNoHost(host contract.HostFacts, facts blueprint.Facts) *contract.Problem {
 	address, _ := netip.ParseAddr(host.NodeIP) // an invalid address is in no network, and preflight reports it
 	for what, networks := range map[string][]netip.Prefix{"pods": facts.PodNetworks,
@@ -249,9 +244,9 @@ func addressOfNoHost(host contract.HostFacts, facts blueprint.Facts) *contract.P
 	return nil
 }
 
-// nameOfMachine compares a host's name with the names that the cloud lists for its Machine. If none matches, it refuses
-// the host's name and releases the claim on it. If another host has this name, the problem is that the Node belongs to
-// another host. A host without a Machine, or with a Machine that lists no name, can't be checked.
+// nameOfMachine refuses a host's name that the cloud doesn't list for its Machine, and releases the claim on this name.
+// If a Node of another host has this name, the failure says so. A host without a Machine, or with a Machine that lists
+// no name, can't be checked.
 func (j *Join) nameOfMachine(ctx context.Context, instance *v1alpha1.WindowsInstance) journey.Outcome {
 	source, name := instance.Spec.Source, instance.Status.NodeName
 	if instance.Spec.Hostname != "" || source == nil || source.Kind != v1alpha1.SourceMachine ||
@@ -283,8 +278,7 @@ func (j *Join) nameOfMachine(ctx context.Context, instance *v1alpha1.WindowsInst
 		"cloud calls Machine %s %.200q", name, source.Name, names))
 }
 
-// nodeName returns the name of the host's Node. This is the host name in the spec with the domain of the host, or
-// else the host's own name.
+// nodeName returns the name of the host's Node: spec.hostname with the domain of the host, or else the host's own name.
 func nodeName(instance *v1alpha1.WindowsInstance, facts contract.HostFacts) string {
 	name, full := cmp.Or(instance.Spec.Hostname, facts.NodeName, facts.Hostname), facts.NodeName
 	if strings.HasPrefix(full, name+".") {
@@ -293,7 +287,7 @@ func nodeName(instance *v1alpha1.WindowsInstance, facts contract.HostFacts) stri
 	return strings.ToLower(name)
 }
 
-// prepare makes the changes that need a reboot, and reboots the host. This needs a slot in the rollout budget.
+// prepare makes the changes that need a reboot, and reboots the host.
 func (j *Join) prepare(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	session *journey.Session) journey.Outcome {
 	if session.Found == nil {
@@ -324,7 +318,7 @@ func (j *Join) prepare(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	return journey.Wait(journey.RebootRetry, contract.ReasonRebooting, "rebooting for: %s", needs)
 }
 
-// restart returns the failure of a phase that lacks the results of earlier phases.
+// restart fails a phase that lacks the results of earlier phases.
 func restart() journey.Outcome {
 	return journey.Fail(errors.New("the session lost what preflight had found"))
 }

@@ -15,15 +15,14 @@ import (
 )
 
 const (
-	// keyRetry is how often a missing private key is looked up again. A change of the Secret ends the wait earlier.
+	// keyRetry is how often a missing private key is looked up. Normally, an event about the Secret comes earlier.
 	keyRetry = time.Minute
 	// RebootRetry is the time between two tries to connect to a host that reboots.
 	RebootRetry = 10 * time.Second
 	// RebootLimit is the time limit of a reboot: servers with much memory need 10 minutes.
 	RebootLimit = 20 * time.Minute
-	// RescueAfter is how long a node may be not Ready before the operator joins its host again over SSH. The
-	// certificate of kubelet or of the daemon may have expired while the host was off, or a service may be gone. A boot
-	// with updates of Windows takes less time.
+	// RescueAfter is how long a node may be not Ready before its host joins again over SSH. A certificate may have
+	// expired while the host was off, or a service may be gone. A boot with updates of Windows takes less time.
 	RescueAfter = 10 * time.Minute
 )
 
@@ -34,7 +33,6 @@ func keyAccepted(instance *v1alpha1.WindowsInstance, key credential.Key) {
 	instance.Status.PublicKeyHash, instance.Status.KeyRefusal = key.Hash, nil
 }
 
-// keyFailed records a refusal of a key, unless the host accepted this key before.
 func (a *Access) keyFailed(instance *v1alpha1.WindowsInstance, key credential.Key, err error) {
 	problem, ok := contract.AsProblem(err)
 	if !ok || problem.Reason != contract.ReasonKeyRefused || instance.Status.PublicKeyHash == key.Hash {
@@ -48,7 +46,7 @@ func (a *Access) keyFailed(instance *v1alpha1.WindowsInstance, key credential.Ke
 	instance.Status.KeyRefusal = refusal
 }
 
-// HasKey waits while there is no usable private key. A host that joins by itself needs no key.
+// HasKey waits while there is no usable private key. A host that joins by itself needs none.
 func (a *Access) HasKey(ctx context.Context, instance *v1alpha1.WindowsInstance) Outcome {
 	if instance.Spec.ByItself != nil {
 		return Done()
@@ -63,8 +61,8 @@ func (a *Access) HasKey(ctx context.Context, instance *v1alpha1.WindowsInstance)
 	return Done()
 }
 
-// TryKey logs in to a joined host to find out whether it accepts a key, and closes the connection. It writes the result
-// into the status. If the host does not accept the key, the outcome is a failure with the reason.
+// TryKey logs in to a joined host to find out whether it accepts a key, and writes the result into the status. If the
+// host does not accept the key, the outcome is a failure.
 func (a *Access) TryKey(ctx context.Context, instance *v1alpha1.WindowsInstance, key credential.Key) Outcome {
 	conn, err := a.options.Dialer.Dial(ctx, target(instance, key, ""))
 	if ctx.Err() != nil {
@@ -119,7 +117,7 @@ func (a *Access) Dial(ctx context.Context, instance *v1alpha1.WindowsInstance, s
 	return Done()
 }
 
-// target returns the login data of an instance's host. expected is the host key if none is configured or pinned.
+// target returns the login data of a host. expected is the host key if none is configured or pinned.
 func target(instance *v1alpha1.WindowsInstance, key credential.Key, expected string) host.Target {
 	return host.Target{
 		Address: instance.Spec.Address, Port: int(instance.Spec.Port), User: instance.Spec.Username,

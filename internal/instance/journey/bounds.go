@@ -12,8 +12,8 @@ import (
 
 // Bounds are the user's limits for an upgrade or a reboot of a node.
 type Bounds struct {
-	// Drain limits a drain, and Verify the time from the request until the node is healthy. Settle is how long the node
-	// must then stay Ready. Unavailable is how long a node must be not Ready to count as out of service.
+	// Drain limits a drain. Verify limits the time from the request until the node is healthy. Then the node must stay
+	// Ready for Settle. Unavailable is how long a node must be not Ready to count as out of service.
 	Drain, Settle, Verify, Unavailable time.Duration
 }
 
@@ -23,7 +23,7 @@ func DefaultBounds() Bounds {
 		Verify: v1alpha1.DefaultVerifyTimeout, Unavailable: v1alpha1.DefaultUnavailableAfter}
 }
 
-// CurrentBounds returns the limits in force.
+// CurrentBounds returns the current limits.
 func (p *Parts) CurrentBounds(ctx context.Context) (Bounds, error) {
 	if p.Bounds == nil {
 		return DefaultBounds(), nil
@@ -31,13 +31,14 @@ func (p *Parts) CurrentBounds(ctx context.Context) (Bounds, error) {
 	return p.Bounds(ctx)
 }
 
-// Left returns the remaining time for work that began at since. If the work is late, the result is not positive.
+// Left returns the rest of limit for work that began at the time since. If the work is late, the result is not
+// positive.
 func (o *Options) Left(since policy.Since, limit time.Duration) time.Duration {
 	return since.Left(limit, o.DaemonTimeout/2, o.Now())
 }
 
-// InService reads an instance's Node from the API server; node is nil if there is none. The result `is` reports whether
-// the node is in service, so that work on the host would disrupt pods and needs a slot in the rollout budget.
+// InService reads an instance's Node from the API server, or returns nil. If `is` is true, the node is in service: work
+// on the host would disrupt pods and needs a slot in the rollout budget.
 func (p *Parts) InService(ctx context.Context, instance *v1alpha1.WindowsInstance) (node *corev1.Node, is bool,
 	err error) {
 	bounds, err := p.CurrentBounds(ctx)
@@ -54,19 +55,19 @@ func HasJoined(status *v1alpha1.WindowsInstanceStatus) bool {
 }
 
 // IsFirstJoin reports whether a host has not joined yet, and its Node has no pods because this join registered or
-// drained the Node. node is nil if there is no Node. A Node that existed before the join may have pods, because the
-// status of its host may have been lost.
+// drained the Node. node may be nil. A Node that existed before the join may have pods, because the status of its host
+// may have been lost.
 func IsFirstJoin(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node) bool {
 	return !status.Joined() && (node == nil || string(node.UID) == status.NodeUID || awaitsNode(status))
 }
 
-// awaitsNode reports whether the host got its credential when no Node of its name existed. If so, the next Node of
-// this name was registered by the host.
+// awaitsNode reports whether no Node of the host's name existed when the host got its credential. In this case, the
+// host registers the next Node of this name.
 func awaitsNode(status *v1alpha1.WindowsInstanceStatus) bool {
 	return len(status.BootstrapCredentials) > 0 && status.NodeUID == ""
 }
 
-// HasStoppedDaemon reports whether a join has stopped the daemon, or is about to, and has not restarted it.
+// HasStoppedDaemon reports whether a join has stopped the daemon or is about to, and has not restarted the daemon.
 func HasStoppedDaemon(status *v1alpha1.WindowsInstanceStatus) bool {
 	return len(status.BootstrapCredentials) > 0 && status.Phase != v1alpha1.PhaseConfirming
 }

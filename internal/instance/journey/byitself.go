@@ -15,12 +15,11 @@ import (
 	"github.com/windows-nodes/wmco/internal/userdata"
 )
 
-// invitationRetry is the time until the next check of a host whose command was not run yet. Normally, the host's report
-// starts the next reconcile earlier.
+// invitationRetry is how often a host whose command was not run yet is checked. Normally, its report comes earlier.
 const invitationRetry = time.Minute
 
-// await opens the connection to a host that joins by itself. It publishes the command for the host, and waits until the
-// host has reported. Then await withdraws the command, which revokes its token.
+// await publishes the command for a host that joins by itself, and opens the connection when the host has reported.
+// Then it withdraws the command, which revokes the command's token.
 func (a *Access) await(ctx context.Context, instance *v1alpha1.WindowsInstance, session *Session) Outcome {
 	session.End()
 	conn, boot, isOpen, err := a.options.Calls.Dial(ctx, policy.HostID(instance))
@@ -49,7 +48,6 @@ func (a *Access) await(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 	return Done()
 }
 
-// invite publishes the command for a host, and waits for the host. If everything is published, it only waits.
 func (a *Access) invite(ctx context.Context, instance *v1alpha1.WindowsInstance, isOpen bool) Outcome {
 	switch id := policy.HostID(instance); {
 	case id == "":
@@ -90,8 +88,8 @@ func (a *Access) publish(ctx context.Context, instance *v1alpha1.WindowsInstance
 	return Done()
 }
 
-// MachinesCommand returns the command in the user data of Machines. If the operator can't create the command yet, the
-// error is a *contract.Problem.
+// MachinesCommand returns the command in the user data of Machines. If the command can't be created yet, the error is a
+// *contract.Problem.
 func (o *Options) MachinesCommand(ctx context.Context, now time.Time) (string, error) {
 	command, err := o.joinCommand(ctx, "")
 	if err != nil {
@@ -104,8 +102,8 @@ func (o *Options) MachinesCommand(ctx context.Context, now time.Time) (string, e
 	return command(token)
 }
 
-// joinCommand returns a function that creates the join command of a host with a given token. uid is empty for the user
-// data of Machines. If the operator can't create the command yet, the error is a *contract.Problem.
+// joinCommand returns a function that creates a join command with a token. uid is empty for the user data of Machines.
+// If the command can't be created yet, the error is a *contract.Problem.
 func (o *Options) joinCommand(ctx context.Context, uid string) (command func(token string) (string, error), err error) {
 	_, facts, err := o.Desired.Current(ctx)
 	if err != nil {
@@ -126,7 +124,7 @@ func (o *Options) joinCommand(ctx context.Context, uid string) (command func(tok
 	}, nil
 }
 
-// command returns the Secret with the command of a host, or nil if this Secret does not exist.
+// command returns the Secret with the command of a host, or nil.
 func (a *Access) command(ctx context.Context, instance *v1alpha1.WindowsInstance) (*corev1.Secret, error) {
 	secret := &corev1.Secret{}
 	key := types.NamespacedName{Namespace: a.options.Namespace, Name: contract.JoinSecretPrefix + string(instance.UID)}

@@ -29,8 +29,8 @@ type Claimant struct {
 // NewClaims returns an empty set of claims.
 func NewClaims() *Claims { return &Claims{owners: map[string]Claimant{}} }
 
-// Claim claims a node name for an instance, or returns the instance that prevents it: see Other. A repeated call
-// changes nothing. If the instance has claimed another name before, Claim releases that name.
+// Claim claims a node name for an instance, or returns the instance that prevents the claim: see Other. If the instance
+// has claimed another name before, Claim releases that name.
 func (c *Claims) Claim(nodeName string, by Claimant) (owner Claimant, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -42,8 +42,8 @@ func (c *Claims) Claim(nodeName string, by Claimant) (owner Claimant, ok bool) {
 	return by, true
 }
 
-// Other returns another instance that has claimed the node name or the same installation of Windows. If host names must
-// be unique, this may also be an instance with the same host name.
+// Other returns another instance that has claimed the node name or the same installation of Windows. If by.IsSole is
+// true, an instance with the same host name counts, too.
 func (c *Claims) Other(nodeName string, by Claimant) (owner Claimant, taken bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -102,7 +102,7 @@ func (c *Claims) Remember(instance *v1alpha1.WindowsInstance) {
 	}
 }
 
-// HasName reports whether a host became a node with its name, or had a credential to get a certificate for this name.
+// HasName reports whether a host became a node with its name, or has got a credential for this name.
 func HasName(status *v1alpha1.WindowsInstanceStatus) bool {
 	return status.Joined() || status.NodeUID != "" || len(status.BootstrapCredentials) > 0
 }

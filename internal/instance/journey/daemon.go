@@ -12,21 +12,21 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// DefaultDaemonTimeout is how long the operator waits for a daemon that does not respond, or receives nothing of its
-// payload. Then it joins the host again over SSH.
+// DefaultDaemonTimeout is the time limit for a daemon's response, and for its progress with the payload. After that,
+// the host joins again over SSH.
 const DefaultDaemonTimeout = 5 * time.Minute
 
 // silence is the key in observed.Log for daemons that do not respond.
 const silence = "silence"
 
-// longestQuiet is the maximum time until the operator checks again whether a daemon's certificate has expired.
+// longestQuiet is the maximum time until the next check whether a daemon's certificate has expired.
 const longestQuiet = 24 * time.Hour
 
 // Daemons watches whether daemons respond to requests.
 type Daemons struct{ options *Options }
 
-// silentSince returns when this operator process first saw that a daemon does not respond: kubelet works, but the
-// daemon has neither applied the requested revision nor reported a reason. While the daemon responds, it returns zero.
+// silentSince returns when this operator process first saw that a daemon does not respond while kubelet works. If the
+// daemon responds, the result is zero.
 func (d *Daemons) silentSince(instance *v1alpha1.WindowsInstance, node *corev1.Node) policy.Since {
 	ready, _ := NodeReady(node)
 	return d.options.Observed.While(instance, silence, ready && !IsBounded(&instance.Status) &&
@@ -38,12 +38,12 @@ func (d *Daemons) IsSilent(instance *v1alpha1.WindowsInstance, node *corev1.Node
 	return !d.silentSince(instance, node).IsZero()
 }
 
-// Forget forgets how long a daemon has not responded, so that this time starts again at zero.
+// Forget resets how long a daemon has not responded.
 func (d *Daemons) Forget(instance *v1alpha1.WindowsInstance) {
 	d.options.Observed.While(instance, silence, false)
 }
 
-// hasNotRebooted reports whether the host is still in the same boot, because its daemon did not reboot it on request.
+// hasNotRebooted reports whether a host was to reboot but is still in the same boot.
 func hasNotRebooted(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node) bool {
 	reboot := status.Reboot()
 	return reboot != nil && !reboot.Begun() && reboot.Reason == string(contract.ReasonDaemonUnresponsive) &&
@@ -57,8 +57,8 @@ func isAwaited(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node) bool {
 		!DoesNotHold(node)
 }
 
-// Unresponsive returns a problem if a node's daemon seems to be dead, or can't report, while kubelet works. If there is
-// no problem, left is the time until the next check, or 0 if no check is needed.
+// Unresponsive returns a problem if a node's daemon seems to be dead, or can't report, while kubelet works. Without a
+// problem, left is the time until the next check, or 0 if no check is needed.
 func (d *Daemons) Unresponsive(instance *v1alpha1.WindowsInstance, node *corev1.Node) (problem *contract.Problem,
 	left time.Duration) {
 	status, silent := &instance.Status, d.silentSince(instance, node)
@@ -97,20 +97,20 @@ func IsUnderWay(status *v1alpha1.WindowsInstanceStatus) bool {
 	return IsUpdating(status) || IsRebooting(status)
 }
 
-// IsUpdating reports whether the upgrade of a node has begun.
+// IsUpdating reports whether an upgrade has begun.
 func IsUpdating(status *v1alpha1.WindowsInstanceStatus) bool {
 	update := status.Upgrade()
 	return update != nil && (update.Begun() || status.HasSlot())
 }
 
-// IsRebooting reports whether the reboot of a node has begun.
+// IsRebooting reports whether a reboot has begun.
 func IsRebooting(status *v1alpha1.WindowsInstanceStatus) bool {
 	reboot := status.Reboot()
 	return reboot != nil && (reboot.Begun() || status.HasSlot())
 }
 
-// IsBounded reports whether the upgrade or the reboot of a node that is not Ready has a time limit. A rollback, and an
-// upgrade without a previous revision, have none: a join over SSH may repair the node.
+// IsBounded reports whether the upgrade or the reboot of a node has a time limit. A rollback, and an upgrade without a
+// previous revision, have none: if the node is not Ready, a join over SSH may repair it.
 func IsBounded(status *v1alpha1.WindowsInstanceStatus) bool {
 	return IsRebooting(status) || IsUpdating(status) && HasPrevious(status) &&
 		status.Activity.Step != v1alpha1.StepRollingBack
@@ -121,7 +121,7 @@ func HasPrevious(status *v1alpha1.WindowsInstanceStatus) bool {
 	return status.HeldRevision != "" && status.HeldRevision != status.Activity.Revision
 }
 
-// ApplyStatus returns the daemon's report on the desired revision, or on another problem, as the end of a message.
+// ApplyStatus returns the daemon's report, as the end of a message.
 func ApplyStatus(node *corev1.Node) string {
 	if status := node.Annotations[contract.ApplyStatusAnnotation]; status != "" {
 		return fmt.Sprintf(": %.300s", status)
@@ -129,7 +129,7 @@ func ApplyStatus(node *corev1.Node) string {
 	return ""
 }
 
-// DoesNotHold reports whether, according to its daemon, a node is not in the state of the desired revision.
+// DoesNotHold reports whether a node, according to its daemon, is not in the state of the desired revision.
 func DoesNotHold(node *corev1.Node) bool {
 	status := node.Annotations[contract.ApplyStatusAnnotation]
 	reason, _, _ := strings.Cut(status, ":")
@@ -155,8 +155,7 @@ func Follows(node *corev1.Node, revision string) Outcome {
 		node.Annotations[contract.RevisionAnnotation], revision, ApplyStatus(node))
 }
 
-// Unanswered returns a problem if a daemon does not respond after the handover. The join then fails, because the next
-// attempt may find out why.
+// Unanswered returns a problem if a daemon does not respond after the handover. The next attempt may find out why.
 func (d *Daemons) Unanswered(instance *v1alpha1.WindowsInstance, node *corev1.Node) *contract.Problem {
 	if ready, _ := NodeReady(node); !ready || DoesNotHold(node) {
 		return nil

@@ -3,6 +3,6 @@
 //
 // The packages join, disrupt, remove and health use package journey. They change an instance's status in memory, and
 // the instance controller saves it. Each step checks the current state, does one bounded action, and returns an
-// Outcome: done, waiting, or failed with a reason. No step sleeps, and each step can be killed and repeated. State that
-// must outlive the operator is in the status. This package doesn't decide about the rollout budget or certificates.
+// Outcome: done, waiting, or failed with a reason. No step sleeps. Each step can be killed and repeated. State that a
+// restarted operator needs is in the status.
 package journey

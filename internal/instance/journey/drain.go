@@ -25,9 +25,9 @@ import (
 const (
 	// drainRetry is how often the operator checks the pods of a draining node.
 	drainRetry = 2 * time.Second
-	// evictionLimit is the time limit of one eviction. The API server may ignore a webhook that takes more than 30 s.
+	// evictionLimit is the time limit of one eviction. The API server ignores webhooks that take more than 30 s.
 	evictionLimit = 35 * time.Second
-	// evictionsAtOnce is how many pods are evicted concurrently, so that a few slow evictions do not delay the others.
+	// evictionsAtOnce is how many pods are evicted concurrently, so that a few slow evictions don't delay the others.
 	evictionsAtOnce = 16
 	// questionLimit is the time limit of a request for the owner of a pod.
 	questionLimit = 5 * time.Second
@@ -42,8 +42,8 @@ func (p *Parts) CordonAndDrain(ctx context.Context, instance *v1alpha1.WindowsIn
 	return p.Drain(ctx, instance, node.Name, timeout)
 }
 
-// NotCordoned returns the wait after a failed cordon. If the API server refuses the cordon for the whole time of the
-// drain, the drain is blocked.
+// NotCordoned returns the wait after a failed cordon. If the API server refuses the cordon until timeout, the drain is
+// blocked.
 func (p *Parts) NotCordoned(instance *v1alpha1.WindowsInstance, timeout time.Duration, err error) Outcome {
 	if left := p.Left(p.drainSince(instance), timeout); IsRefused(err) && left <= 0 {
 		return Wait(drainRetry, contract.ReasonDrainBlocked, "after %s: %v", timeout, err)
@@ -91,18 +91,17 @@ func (p *Parts) Drain(ctx context.Context, instance *v1alpha1.WindowsInstance, n
 	return Wait(drainRetry, contract.ReasonDraining, "%s left", contract.CountAre(seen.count, "pod"))
 }
 
-// podsLeft summarises the pods on a node during a drain. It doesn't keep them: there may be any number.
+// podsLeft summarises the pods on a node during a drain. It doesn't store them, because there may be any number.
 type podsLeft struct {
-	// now is the time of this step. began is the time of the drain's first step. deadline is the end of the drain.
+	// now is the time of this step. began is when the drain began, and deadline when it must end.
 	now, began, deadline time.Time
 	count                int
 	// blocked lists a few pods that can't be evicted. ending lists a few pods that are terminating.
 	blocked, ending []string
 	// inGrace reports that the drain still waits for the grace period of a terminating pod.
-	inGrace bool
-	// evictions are the pods to evict.
+	inGrace   bool
 	evictions []*policyv1.Eviction
-	// away is set if the API server does not respond. Then all other evictions are skipped. mu guards away and blocked.
+	// If the API server does not respond, away is set, and evict skips all other evictions. mu guards away and blocked.
 	mu   sync.Mutex
 	away error
 }
@@ -122,7 +121,6 @@ func (l *podsLeft) see(pod *corev1.Pod) {
 	})
 }
 
-// evict evicts a pod. It doesn't evict a new pod with the same name.
 func (l *podsLeft) evict(ctx context.Context, p *Parts, eviction *policyv1.Eviction) {
 	if l.isAway() {
 		return
@@ -139,13 +137,12 @@ func (l *podsLeft) evict(ctx context.Context, p *Parts, eviction *policyv1.Evict
 }
 
 // isReplaced reports whether a pod is gone, and another pod has its name. Other conflicts, such as a conflict with a
-// disruption budget, have the same code, so isReplaced reads the message. The API server checks the UID in two places,
-// and both messages contain "UID in".
+// disruption budget, have the same code. The API server checks the UID in two places with different messages, and only
+// their common text shows this conflict.
 func isReplaced(err error) bool {
 	return apierrors.IsConflict(err) && strings.Contains(err.Error(), "UID in")
 }
 
-// note records why a pod was not evicted, or that the API server does not respond.
 func (l *podsLeft) note(pod metav1.Object, err error) {
 	if IsAPIResponse(err) {
 		l.block(pod, err)
@@ -162,16 +159,15 @@ func (l *podsLeft) isAway() bool {
 	return l.away != nil
 }
 
-// block records why a pod was not evicted.
 func (l *podsLeft) block(pod metav1.Object, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.blocked = few(l.blocked, fmt.Sprintf("%s/%s (%.200s)", pod.GetNamespace(), pod.GetName(), err.Error()))
 }
 
-// drainSince returns when the drain of a host began. In an upgrade or a reboot, this is when the step Draining began.
-// In a join, it is when the host got its slot. If the instance was deleted later than that, it is when the instance was
-// deleted. If none of these times is known, it is when drainSince was first called.
+// drainSince returns when the drain of a host began: when the step Draining of an upgrade or a reboot began, when a
+// join got its slot, or when the instance was deleted, if that is later. If none of these times is known, it is when
+// drainSince was first called.
 func (p *Parts) drainSince(instance *v1alpha1.WindowsInstance) policy.Since {
 	status, began := &instance.Status, time.Time{}
 	switch activity := status.Activity; {
@@ -189,8 +185,8 @@ func (p *Parts) drainSince(instance *v1alpha1.WindowsInstance) policy.Since {
 	return p.Observed.Since(instance, "drain", began)
 }
 
-// IsAPIResponse reports whether the API server answered a request, even with an error. It may refuse an eviction for a
-// disruption budget (429), two budgets for one pod (500), or a webhook that denies it (4xx) or fails (500).
+// IsAPIResponse reports whether the API server answered a request, even with an error. It refuses an eviction because
+// of a disruption budget (429), two budgets for one pod (500), or a webhook that denies (4xx) or fails (500).
 func IsAPIResponse(err error) bool {
 	status := apierrors.APIStatus(nil)
 	return errors.As(err, &status) && !apierrors.IsServiceUnavailable(err)
@@ -199,7 +195,6 @@ func IsAPIResponse(err error) bool {
 // IsRefused reports whether the API server refused a write for a reason other than a conflict.
 func IsRefused(err error) bool { return IsAPIResponse(err) && !apierrors.IsConflict(err) }
 
-// few adds a name to a list, and keeps only the first few names in alphabetical order.
 func few(names []string, name string) []string {
 	const most = 5
 	names = append(names, name)
@@ -207,8 +202,8 @@ func few(names []string, name string) []string {
 	return names[:min(most, len(names))]
 }
 
-// Evacuate takes the step Draining for a host that is joined again. The outcome is done when the join may disrupt the
-// host. It is a failure if pods can't be evicted in time, or if a user uncordons the node.
+// Evacuate takes the step Draining for a host that joins again. If the outcome is done, the join may disrupt the host.
+// If pods can't be evicted in time, or if a user uncordons the node, the outcome is a failure.
 func (p *Parts) Evacuate(ctx context.Context, instance *v1alpha1.WindowsInstance, node *corev1.Node,
 	bounds Bounds) Outcome {
 	drain := (*Outcome)(nil)
@@ -247,7 +242,7 @@ func (p *Parts) DrainFacts(ctx context.Context, status *v1alpha1.WindowsInstance
 	return f
 }
 
-// NotDrained returns why the step Draining failed. drain is its outcome, or nil if a user removed the cordon.
+// NotDrained returns why the step Draining failed. drain is nil if a user removed the cordon.
 func NotDrained(node *corev1.Node, drain *Outcome) *contract.Problem {
 	if drain != nil {
 		return drain.Problem
@@ -256,9 +251,8 @@ func NotDrained(node *corev1.Node, drain *Outcome) *contract.Problem {
 		"a user uncordoned node %s while the operator was draining it", node.Name)
 }
 
-// HasLeft reports whether the operator requested from the daemon, instead of the node's previous revision, a revision
-// that needs a slot. A revision that needs no slot, such as a change of a mirror, disrupts no pod. A revision that
-// can't be read counts as a revision that needs a slot.
+// HasLeft reports whether the revision requested from the daemon needs a slot and is not the node's previous revision.
+// A revision that can't be read counts as one that needs a slot.
 func (p *Parts) HasLeft(ctx context.Context, status *v1alpha1.WindowsInstanceStatus, requested string) bool {
 	switch update, held := status.Upgrade(), status.HeldRevision; {
 	case update == nil || held == "" || requested == held:

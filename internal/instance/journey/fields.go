@@ -19,11 +19,11 @@ import (
 // NodeFields are the fields that the operator writes on a Node that it manages.
 type NodeFields struct {
 	Instance *v1alpha1.WindowsInstance
-	// KeyHash is the hash of the public key that the host accepted. If it is empty, the annotation does not change.
-	KeyHash string
-	// Revision is the revision that the node should have. If it is empty, the annotation does not change.
+	// KeyHash is the hash of the public key that the host accepted. Revision is the revision that the node should have.
+	// If a value is empty, its annotation does not change.
+	KeyHash  string
 	Revision string
-	// Cordon cordons the node until the join or removal is complete. A cordon that already exists stays unchanged.
+	// Cordon cordons the node until the join or removal is complete.
 	Cordon bool
 	// Upgrading sets the label of a node with a slot in the rollout budget.
 	Upgrading bool
@@ -31,7 +31,7 @@ type NodeFields struct {
 	Bare bool
 }
 
-// Apply writes the marks on a Node in memory. A repeated call changes nothing.
+// Apply writes the fields into a Node in memory.
 func (m NodeFields) Apply(node *corev1.Node) {
 	if node.Labels == nil {
 		node.Labels = map[string]string{}
@@ -74,8 +74,8 @@ func (m NodeFields) Apply(node *corev1.Node) {
 	}
 }
 
-// request sets the desired revision. If the daemon's report of its revision is older than the last request and equals
-// the new desired revision, request deletes the report, because the host may be between the two revisions.
+// request sets the desired revision. If the node reports this revision although another one was requested last, the
+// report may be outdated: the host may be between the two revisions. So request deletes the report.
 func (m NodeFields) request(node *corev1.Node) {
 	requested := node.Annotations[contract.DesiredRevisionAnnotation]
 	if m.Revision == "" || m.Revision == requested {
@@ -117,8 +117,8 @@ func (m NodeFields) taint(node *corev1.Node) {
 }
 
 // written records in the status which labels and taints of the Node come from the spec, or returns why the API server
-// did not accept them. Don't record them in an annotation of the Node: kubelet may change the annotations of its Node,
-// and could make the operator remove other taints.
+// refused them. Don't record them in an annotation of the Node: kubelet may change its annotations, and could make the
+// operator remove other taints.
 func (m NodeFields) written(node *corev1.Node, err error) error {
 	switch {
 	case err != nil:
@@ -133,8 +133,8 @@ func (m NodeFields) written(node *corev1.Node, err error) error {
 	return nil
 }
 
-// refusal reports labels and taints that the API server refuses permanently: because of a right, a policy or a webhook,
-// or because they are invalid. For other errors, it returns nil.
+// refusal returns the problem of labels and taints that the API server refuses permanently: because of a right, a
+// policy or a webhook, or because they are invalid. For other errors, it returns nil.
 func (m NodeFields) refusal(node string, err error) error {
 	if m.Bare || !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err) &&
 		!apierrors.IsBadRequest(err) {
@@ -158,16 +158,14 @@ type refused struct {
 	answer error
 }
 
-// Unwrap returns the problem, which is for users, and the error, which shows that the API server answered.
 func (r refused) Unwrap() []error { return []error{r.Problem, r.answer} }
 
 func taintID(t corev1.Taint) string { return t.Key + ":" + string(t.Effect) }
 
-// Foreign returns a problem if a Node can't belong to this instance. If the Node and the instance have different
-// provider IDs, the Node belongs to another host, regardless of its marks. A Node that the instance has adopted always
-// belongs to the instance. If a Windows node without the operator's mark has the host's address, the instance may adopt
-// the node: kubelet has just registered it, or an earlier operator left it behind. If only the host itself reports an
-// address, this address proves nothing about a Node that existed before the host joined.
+// Foreign returns a problem if a Node can't belong to this instance. Different provider IDs always mean different
+// hosts. A Node that the instance has adopted belongs to the instance. The instance may adopt a Windows node without
+// the operator's mark if the node has the host's address: kubelet has just registered it, or an earlier operator left
+// it behind. But if only the host itself reports this address, the node must not be older than the join.
 func Foreign(node *corev1.Node, instance *v1alpha1.WindowsInstance) *contract.Problem {
 	// Clouds and their machine controllers don't agree on the case of a provider ID.
 	if wanted := instance.Spec.ProviderID; wanted != "" && node.Spec.ProviderID != "" &&
@@ -191,7 +189,6 @@ func Foreign(node *corev1.Node, instance *v1alpha1.WindowsInstance) *contract.Pr
 	return addressForeign(node, instance)
 }
 
-// addressForeign returns a problem if no address of a Node is known to belong to the instance.
 func addressForeign(node *corev1.Node, instance *v1alpha1.WindowsInstance) *contract.Problem {
 	given := append([]string{instance.Spec.Address, instance.Spec.NodeIP}, instance.Spec.Addresses...)
 	claimed := ""
@@ -216,7 +213,7 @@ func addressForeign(node *corev1.Node, instance *v1alpha1.WindowsInstance) *cont
 		"host says that its address is %s", node.Name, claimed)
 }
 
-// hasHostKey reports whether a Node's annotations have this instance's host key. kubelets may not write them.
+// hasHostKey reports whether a Node has this instance's host key in annotations, which kubelets may not write.
 func hasHostKey(node *corev1.Node, instance *v1alpha1.WindowsInstance) bool {
 	keyType, key, ok := strings.Cut(instance.Status.HostKey, " ")
 	return ok && key != "" && node.Annotations[contract.HostKeyTypeAnnotation] == keyType &&
@@ -238,14 +235,13 @@ func NodeReady(node *corev1.Node) (ready bool, message string) {
 	return c.Status == corev1.ConditionTrue, fmt.Sprintf("%s: %.300s", c.Reason, c.Message) + ApplyStatus(node)
 }
 
-// KubeletReports reports whether kubelet wrote a Node's condition Ready. If kubelet has not reported for long, the node
-// lifecycle controller sets the condition to Unknown.
+// KubeletReports reports whether kubelet wrote a Node's condition Ready. If kubelet has not reported for long,
+// Kubernetes sets the condition to Unknown.
 func KubeletReports(node *corev1.Node) bool {
 	c := policy.ReadyCondition(node)
 	return c == nil || c.Status != corev1.ConditionUnknown
 }
 
-// reference returns the value of the annotation that names the instance of a Node.
 func reference(instance *v1alpha1.WindowsInstance) string {
 	return instance.Namespace + "/" + instance.Name
 }

@@ -19,8 +19,8 @@ import (
 // Nodes reads Nodes, and writes the operator's marks on them.
 type Nodes struct{ options *Options }
 
-// Cordon cordons a node before a drain, and sets the label of a node with a slot in the rollout budget. An existing
-// cordon stays. If a user uncordoned the node after the operator had cordoned it, Cordon returns a conflict.
+// Cordon cordons a node before a drain, and sets the label of a node with a slot in the rollout budget. If a user
+// uncordoned the node after the operator had cordoned it, Cordon returns a conflict.
 func (n *Nodes) Cordon(ctx context.Context, node *corev1.Node) error {
 	err := n.changeDespiteConflicts(ctx, node, IsUncordoned, func(wanted *corev1.Node) {
 		if wanted.Labels == nil {
@@ -35,7 +35,7 @@ func (n *Nodes) Cordon(ctx context.Context, node *corev1.Node) error {
 	return nil
 }
 
-// KeepPodsAway cordons a node whose host is removed. An existing cordon stays.
+// KeepPodsAway cordons a node whose host is removed.
 func (n *Nodes) KeepPodsAway(ctx context.Context, node *corev1.Node) error {
 	if err := n.changeDespiteConflicts(ctx, node, func(*corev1.Node) bool { return false }, cordon); err != nil {
 		return fmt.Errorf("cordoning node %s: %w", node.Name, err)
@@ -54,7 +54,7 @@ func cordon(wanted *corev1.Node) {
 	wanted.Annotations[contract.CordonedAnnotation] = "true"
 }
 
-// IsUncordoned reports whether another client removed the operator's cordon, but not the annotation written with it.
+// IsUncordoned reports whether another client removed the operator's cordon, but not its annotation.
 func IsUncordoned(node *corev1.Node) bool {
 	return node.Annotations[contract.CordonedAnnotation] == "true" && !node.Spec.Unschedulable
 }
@@ -76,7 +76,7 @@ func (n *Nodes) Uncordon(ctx context.Context, node *corev1.Node) error {
 }
 
 // change writes a Node if edit changes it. Afterwards node is the API server's version. If another client has written
-// the Node since the operator read it, change returns a conflict.
+// the Node since it was read, change returns a conflict.
 func (n *Nodes) change(ctx context.Context, node *corev1.Node, edit func(wanted *corev1.Node)) error {
 	wanted := node.DeepCopy()
 	edit(wanted)
@@ -91,10 +91,9 @@ func (n *Nodes) change(ctx context.Context, node *corev1.Node, edit func(wanted 
 	return nil
 }
 
-// changeDespiteConflicts does the same as change, even if the host writes its Node all the time. After a conflict, it
-// tries again with the Node's current version, and then without a version. So edit must change single fields only. If
-// the Node was replaced by a Node with the same name, or if left returns true for its current version,
-// changeDespiteConflicts doesn't write, and returns the conflict.
+// changeDespiteConflicts writes like change, even if the host writes its Node all the time. After a conflict, it tries
+// again with the current version, and then without a version, so edit must change single fields only. If the Node was
+// replaced, or if left returns true for its current version, changeDespiteConflicts returns the conflict.
 func (n *Nodes) changeDespiteConflicts(ctx context.Context, node *corev1.Node, left func(live *corev1.Node) bool,
 	edit func(wanted *corev1.Node)) error {
 	err := n.change(ctx, node, edit)
@@ -121,8 +120,8 @@ func (n *Nodes) changeDespiteConflicts(ctx context.Context, node *corev1.Node, l
 	return err
 }
 
-// changeFields writes the changes of edit, even if other clients have written the Node since the operator read it. edit
-// must change single fields only. If a Node with the same name has another UID, the API server refuses the write.
+// changeFields writes the changes of edit, even if another client has written the Node since it was read. edit must
+// change single fields only. If a Node with the same name has another UID, the API server refuses the write.
 func (n *Nodes) changeFields(ctx context.Context, node *corev1.Node, edit func(wanted *corev1.Node)) error {
 	wanted, base := node.DeepCopy(), node.DeepCopy()
 	edit(wanted)
@@ -144,8 +143,8 @@ func (n *Nodes) Live(ctx context.Context, name string) (*corev1.Node, error) {
 	return n.read(ctx, n.options.Live, name)
 }
 
-// Adopted reads the Node that the instance adopted: from the cache if the cache shows that Node, else from the API
-// server. It returns nil if there is no Node of that name.
+// Adopted reads the Node that the instance adopted. If the cache doesn't show this Node, it reads the API server. If
+// there is no Node of this name, it returns nil.
 func (n *Nodes) Adopted(ctx context.Context, instance *v1alpha1.WindowsInstance) (*corev1.Node, error) {
 	node, err := n.Get(ctx, instance.Status.NodeName)
 	if err == nil && (node == nil || string(node.UID) != instance.Status.NodeUID) {
@@ -166,7 +165,7 @@ func (n *Nodes) read(ctx context.Context, from client.Reader, name string) (*cor
 	return node, nil
 }
 
-// At returns the Nodes that have this address.
+// At returns the Nodes with this address.
 func (n *Nodes) At(ctx context.Context, address string) ([]corev1.Node, error) {
 	list := &corev1.NodeList{}
 	if err := n.options.Client.List(ctx, list); err != nil {
@@ -179,15 +178,15 @@ func (n *Nodes) At(ctx context.Context, address string) ([]corev1.Node, error) {
 }
 
 // SetFields writes fields if they differ. Afterwards node is the API server's version. If the API server refuses the
-// fields, SetFields returns a problem.
+// fields permanently, the error is a problem.
 func (n *Nodes) SetFields(ctx context.Context, node *corev1.Node, fields NodeFields) error {
 	return fields.written(node, n.change(ctx, node, fields.Apply))
 }
 
 // Request marks a Node with the revision that its daemon must apply, and deletes the daemon's earlier report in the
-// same write. So a later report is the daemon's response to this request. kubelet writes the status of a new Node
-// several times a second. Such a Node has no mark yet, and Request writes it regardless of its version. Exception: if
-// Request changes the taints, the version must match, because a patch replaces the whole list of taints.
+// same write. So a later report is the response to this request. kubelet writes the status of a new Node several times
+// a second, so Request writes a Node without a mark regardless of its version. Exception: a patch replaces the whole
+// list of taints, so the version must match if the taints change.
 func (n *Nodes) Request(ctx context.Context, node *corev1.Node, fields NodeFields) error {
 	edit := func(wanted *corev1.Node) {
 		fields.Apply(wanted)
@@ -222,9 +221,9 @@ func (n *Nodes) Annotate(ctx context.Context, node *corev1.Node, values map[stri
 	return nil
 }
 
-// Ours reads the instance's Node from the cache. It returns nil if there is no such Node, or if the Node belongs to
-// another host. A Node that kubelet has just registered has no mark yet. If the host has no credential, it can't have
-// registered a Node, so a Node without the mark belongs to another operator.
+// Ours reads the instance's Node from the cache, or returns nil. A Node that kubelet has just registered has no mark
+// yet. If the host has no credential, it can't have registered a Node, so a Node without the mark belongs to another
+// operator.
 func (n *Nodes) Ours(ctx context.Context, instance *v1alpha1.WindowsInstance) (*corev1.Node, error) {
 	if instance.Status.NodeName == "" {
 		return nil, nil
@@ -233,7 +232,7 @@ func (n *Nodes) Ours(ctx context.Context, instance *v1alpha1.WindowsInstance) (*
 	return Ours(node, instance), err
 }
 
-// OursLive is Ours with a Node from the API server, for decisions that would be wrong with a stale Node.
+// OursLive is Ours with a Node from the API server. Use it if a stale Node would cause a wrong decision.
 func (n *Nodes) OursLive(ctx context.Context, instance *v1alpha1.WindowsInstance) (*corev1.Node, error) {
 	if instance.Status.NodeName == "" {
 		return nil, nil
@@ -242,7 +241,7 @@ func (n *Nodes) OursLive(ctx context.Context, instance *v1alpha1.WindowsInstance
 	return Ours(node, instance), err
 }
 
-// Ours returns the Node if it belongs to the instance. If it doesn't, Ours returns nil.
+// Ours returns the Node if it belongs to the instance, or nil.
 func Ours(node *corev1.Node, instance *v1alpha1.WindowsInstance) *corev1.Node {
 	if node == nil || Foreign(node, instance) != nil ||
 		node.Annotations[contract.InstanceAnnotation] == "" && !HasName(&instance.Status) {

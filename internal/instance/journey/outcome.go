@@ -15,25 +15,24 @@ type Outcome struct {
 	verdict verdict
 	// After is the maximum time to wait. An event may end the wait earlier.
 	After time.Duration
-	// Endless means that the wait may never end. The host then releases its slot in the rollout budget.
+	// If Endless is true, the wait may never end. The host then releases its slot in the rollout budget.
 	Endless bool
-	// Problem is the reason why a phase or step waits or failed. It is nil if the phase or step is done.
+	// Problem is why a phase or step waits or failed, or nil.
 	Problem *contract.Problem
-	// Then is the controller's next action.
-	Then Then
+	Then    Then
 	// Released is the slot in the rollout budget that was just released, or nil.
 	Released *Released
-	// Events are the events to report, whether the outcome is done, waiting or failed.
+	// Events are reported for every kind of outcome.
 	Events []Event
-	// Quiet is how long a wait is not reported. If IsUnreported is set, the wait is never reported.
+	// Quiet is how long a wait is not reported. If IsUnreported is true, the wait is never reported.
 	Quiet        time.Duration
 	IsUnreported bool
 	// IsRequested reports that a revision was just requested from the daemon.
 	IsRequested bool
 }
 
-// QuietPeriod is how long the operator waits for a daemon to apply a revision before the status reports the wait.
-// Nearly all daemons need less time, so an update of hundreds of nodes costs one write of each status instead of two.
+// QuietPeriod is the usual Quiet of a wait for a daemon that applies a revision. Nearly all daemons need less time, so
+// an update of hundreds of nodes costs one write of each status instead of two.
 const QuietPeriod = 15 * time.Second
 
 // Then is the controller's action after a step.
@@ -97,11 +96,11 @@ func Fail(err error) Outcome {
 }
 
 const (
-	// ConflictRetry is the pause after a conflict: the cache shows the newer object within milliseconds.
+	// ConflictRetry is the pause after a conflict. The cache shows the newer object within milliseconds.
 	ConflictRetry = 200 * time.Millisecond
 	// CallRetry is the pause after a call that the API server did not answer.
 	CallRetry = 3 * time.Second
-	// refusedRetry is the pause after a refusal: a policy or a webhook usually refuses again.
+	// refusedRetry is the pause after a refusal. A policy or a webhook usually refuses again.
 	refusedRetry = 30 * time.Second
 )
 
@@ -114,7 +113,7 @@ func Retry(err error) Outcome {
 	return Wait(CallRetry, contract.ReasonAPICallFailed, "%v", err)
 }
 
-// RetryWrite is Retry for a Node with a rollout slot: it reports no conflict, and waits longer after a refusal.
+// RetryWrite is Retry for a Node with a rollout slot. It reports no conflict, and waits longer after a refusal.
 func RetryWrite(err error) Outcome {
 	outcome := Retry(err)
 	switch {
@@ -126,8 +125,8 @@ func RetryWrite(err error) Outcome {
 	return outcome
 }
 
-// FailRefused does the same as Retry, for a write that must succeed before the work can end. If the API server refuses
-// the write permanently, the attempt fails, because only a change of a right or a policy helps.
+// FailRefused is Retry for a write that must succeed before the work can end. If the API server refuses permanently,
+// the attempt fails, because only a change of a right or a policy helps.
 func FailRefused(err error) Outcome {
 	if lasts(err) {
 		return Fail(contract.NewProblem(contract.ReasonAPICallFailed, "%v", err))
@@ -135,8 +134,8 @@ func FailRefused(err error) Outcome {
 	return Retry(err)
 }
 
-// lasts reports whether the API server refuses a request permanently: because of its content, a right or a webhook. A
-// slow or busy server, or a server that waits for etcd (a 500 without a reason), may accept the next request.
+// lasts reports whether the API server refuses a request permanently: because of its content, a right or a webhook. If
+// a server is slow, busy, or waits for etcd (a 500 without a reason), it may accept the next request.
 func lasts(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) ||
 		apierrors.ReasonForError(err) == metav1.StatusReasonInternalError
@@ -151,7 +150,7 @@ func (o Outcome) IsWaiting() bool { return o.verdict == waiting }
 // IsFailed reports whether the attempt failed.
 func (o Outcome) IsFailed() bool { return o.verdict == failed }
 
-// WaitForCluster returns the wait for something that only an administrator can repair. The host isn't the cause.
+// WaitForCluster returns the wait for a problem of the cluster, which only an administrator can repair.
 func WaitForCluster(err error) Outcome {
 	if problem, ok := contract.AsProblem(err); ok {
 		return WaitEndless(keyRetry, problem.Reason, "%s", problem.Detail)
@@ -159,7 +158,7 @@ func WaitForCluster(err error) Outcome {
 	return Retry(err)
 }
 
-// Joined joins several problems to one problem, which has the reason of the first problem and all details.
+// Joined merges problems into one, which has the reason of the first problem and all details.
 func Joined(problems []contract.Problem) *contract.Problem {
 	details := make([]string, len(problems))
 	for i := range problems {

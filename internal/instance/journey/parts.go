@@ -22,42 +22,41 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// Options are the dependencies of the journeys. All are required, unless the comment says what happens without them.
+// Options are the dependencies of the journeys. All are required, unless the comment says what applies without them.
 type Options struct {
-	// Client reads from the cache, and writes. Pods reads from the API server. Only drains use Pods.
+	// Client reads from the cache, and writes. Live and Pods read from the API server. Only drains use Pods.
 	Client client.Client
-	// Live reads from the API server.
 	Live   client.Reader
 	Pods   kubernetes.Interface
 	Dialer host.Dialer
 	// Calls reaches hosts that join by themselves, and Invitations publishes their commands.
 	Calls       callhost.Calls
 	Invitations credential.Invitations
-	// Payload provides the programs for hosts.
-	Payload Payload
-	Desired Desired
-	Keys    credential.Keys
-	Tokens  credential.Tokens
-	// Origins looks up Machines. If the field is nil, every Machine counts as deleted.
+	Payload     Payload
+	Desired     Desired
+	Keys        credential.Keys
+	Tokens      credential.Tokens
+	// Origins looks up Machines. If it is nil, every Machine counts as deleted.
 	Origins Origins
 	// FirstContact returns a host's key at the first contact. If it is nil, the operator accepts and pins any key.
 	FirstContact FirstContact
-	// IsTokenUsed reports whether the bootstrap token with this ID is used up. If the field is nil, no token is.
+	// IsTokenUsed reports whether the bootstrap token with this ID is used up. If it is nil, no token counts as used
+	// up.
 	IsTokenUsed func(credential string) bool
 	// Misplaced returns a problem with the pods on a node that can't run there, or why they could not be read. looked
-	// is false if the node was not checked yet. If the field is nil, there are no such pods.
+	// is false if the node was not checked yet. If Misplaced is nil, there are no such pods.
 	Misplaced func(node string) (problem *contract.Problem, looked bool)
 	// Slots limit the number of concurrent joins. Claims ensures that no two instances have the same host.
 	Slots  *Slots
 	Claims *Claims
-	// Bounds returns the user's limits. If the field is nil, the defaults apply.
+	// Bounds returns the user's limits. If it is nil, the defaults apply.
 	Bounds func(ctx context.Context) (Bounds, error)
 	// DaemonTimeout is how long a daemon may take to respond to a request. 0 means DefaultDaemonTimeout.
 	DaemonTimeout time.Duration
 	// Observed records when this operator first saw the states of objects.
 	Observed *observed.Log
 	Now      func() time.Time
-	// Namespace is the operator's namespace, which also contains the ConfigMaps of revisions.
+	// Namespace is the operator's namespace.
 	Namespace string
 }
 
@@ -76,7 +75,6 @@ type Desired interface {
 
 // Origins looks up the Machines of instances.
 type Origins interface {
-	// Origin looks up the Machine of an instance. A repeated call reads again.
 	Origin(ctx context.Context, instance *v1alpha1.WindowsInstance) (Origin, error)
 }
 
@@ -91,25 +89,23 @@ type Origin struct {
 // FirstContact provides the host key that hosts got from their user data.
 type FirstContact interface {
 	// SharedHostKey returns the SSH host key, "<type> <base64>", in the operator's user data, or "". If isExpected is
-	// true, the host of this instance was certainly created with this key, and must show it at the first contact.
-	// Otherwise, the host may show any key. Several hosts have the shared key, so the operator doesn't pin it: the host
-	// proves its own keys over the connection. A repeated call reads again. If it is unknown whether the host has the
-	// key, the error may be a *contract.Problem.
+	// true, the host was certainly created with this key, and must show it at the first contact. Otherwise, the host
+	// may show any key. Several hosts have the shared key, so the operator doesn't pin it: the host proves its own keys
+	// over the connection. A repeated call reads again. If it is unknown whether the host has the key, the error may be
+	// a *contract.Problem.
 	SharedHostKey(ctx context.Context, instance *v1alpha1.WindowsInstance) (key string, isExpected bool, err error)
 }
 
-// Parts contains the common parts of all journeys, created from the options.
+// Parts contains the common parts of all journeys.
 type Parts struct {
 	Options
-	// Nodes reads and writes Nodes. Access logs in to hosts. Daemons finds unresponsive daemons. Revisions reads and
-	// compares published revisions.
 	Nodes     *Nodes
 	Access    *Access
 	Daemons   *Daemons
 	Revisions *Revisions
 }
 
-// New returns the parts for these options. If a required option is missing, it returns an error.
+// New returns the parts. If a required option is missing, it fails.
 func New(options Options) (*Parts, error) {
 	if options.Client == nil || options.Live == nil || options.Pods == nil || options.Dialer == nil ||
 		options.Payload == nil || options.Desired == nil || options.Keys == nil || options.Tokens == nil ||
@@ -127,7 +123,7 @@ func New(options Options) (*Parts, error) {
 	return parts, nil
 }
 
-// RevokeCredentials revokes kubelet's bootstrap tokens, after kubelet got its own certificate or for a removal.
+// RevokeCredentials revokes kubelet's bootstrap tokens.
 func (p *Parts) RevokeCredentials(ctx context.Context, instance *v1alpha1.WindowsInstance) error {
 	if err := p.Tokens.Revoke(ctx, instance); err != nil {
 		return fmt.Errorf("revoking kubelet's first credential: %w", err)
@@ -136,7 +132,7 @@ func (p *Parts) RevokeCredentials(ctx context.Context, instance *v1alpha1.Window
 	return nil
 }
 
-// PhaseSince returns when this phase began. If it is not the instance's current phase, PhaseSince returns zero.
+// PhaseSince returns when this phase began, or zero if another phase is in progress.
 func (o *Options) PhaseSince(instance *v1alpha1.WindowsInstance, phase v1alpha1.Phase) policy.Since {
 	for _, p := range instance.Status.Phases {
 		if p.Phase == phase && p.Milliseconds == nil {

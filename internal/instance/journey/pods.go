@@ -11,9 +11,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// mustGo reports whether a drain must evict a pod. A drain does not evict static pods, pods of a DaemonSet, or a
-// deleted pod that has terminated and only waits for a finalizer. If the API server doesn't answer, mustGo returns
-// false and records the error in left.
+// mustGo reports whether a drain must evict a pod. Static pods, pods of a DaemonSet, and terminated pods that only wait
+// for a finalizer may stay. If the API server doesn't answer, mustGo returns false and records the error in left.
 func (p *Parts) mustGo(ctx context.Context, pod *corev1.Pod, left *podsLeft) bool {
 	if policy.HasEnded(pod) {
 		return false

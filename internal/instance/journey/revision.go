@@ -16,23 +16,23 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Revisions reads the desired state, and revisions that were published earlier.
+// Revisions reads the desired revision and earlier published revisions.
 type Revisions struct {
 	options *Options
-	// compared remembers comparisons, because hundreds of nodes change between the same two revisions. The name of a
-	// revision contains the digest of its content, so the result of a comparison never changes.
+	// compared caches comparisons, because hundreds of nodes change between the same two revisions. A revision's name
+	// contains the digest of its content, so a result never changes.
 	compared *lru.Cache
 }
 
-// mostCompared is the maximum number of remembered comparisons. The nodes of a fleet have few revisions.
+// mostCompared is the maximum number of cached comparisons. The nodes of a fleet have few revisions.
 const mostCompared = 64
 
 type change struct{ payload, restarts, drains bool }
 
 // Of returns the desired state that a join applies to a host, with the cluster's facts. A first join applies the
-// currently desired revision. A later join applies the host's own revision, because another revision would need a slot
-// in the rollout budget. Exception: if the host's own revision is no longer published, the join applies the desired
-// revision. The error joins all problems that keep hosts from joining.
+// desired revision. A later join applies the host's own revision, because another revision would need a slot in the
+// rollout budget. Exception: if the host's own revision is no longer published, the join applies the desired one. The
+// error joins all problems that keep hosts from joining.
 func (r *Revisions) Of(ctx context.Context, instance *v1alpha1.WindowsInstance) (blueprint.Desired, blueprint.Facts,
 	error) {
 	current, facts, err := r.options.Desired.Current(ctx)
@@ -53,7 +53,7 @@ func (r *Revisions) Of(ctx context.Context, instance *v1alpha1.WindowsInstance) 
 	return published, facts, nil
 }
 
-// JoinRevision returns the revision that a join of the host applies, or "" for the currently desired revision.
+// JoinRevision returns the revision that a join of the host applies, or "" for the desired revision.
 func JoinRevision(status *v1alpha1.WindowsInstanceStatus) string {
 	update := status.Upgrade()
 	switch {
@@ -65,8 +65,7 @@ func JoinRevision(status *v1alpha1.WindowsInstanceStatus) string {
 	return status.DesiredRevision
 }
 
-// NotHeld returns the revision that a join applies to a host because the host's own revision is no longer published. If
-// the host's own revision is still published, it returns an empty string.
+// NotHeld returns the revision that a join applies because the host's own revision is no longer published, or "".
 func (r *Revisions) NotHeld(ctx context.Context, instance *v1alpha1.WindowsInstance) string {
 	desired, _, err := r.Of(ctx, instance)
 	if err != nil || desired.Revision == JoinRevision(&instance.Status) ||
@@ -84,8 +83,8 @@ func (r *Revisions) Named(ctx context.Context, revision string) (desired bluepri
 	return r.published(ctx, revision)
 }
 
-// published reads a published revision that differs from the desired revision. If the content of the revision does not
-// match its name, or if this release of the operator can't read all of the content, the revision counts as missing.
+// published reads an earlier revision. A revision counts as missing if its content does not match its name, or if this
+// release of the operator can't read all of its content.
 func (r *Revisions) published(ctx context.Context, revision string) (desired blueprint.Desired, found bool, err error) {
 	configMap, secret := &corev1.ConfigMap{}, &corev1.Secret{}
 	desired.Revision = revision
@@ -110,7 +109,6 @@ func (r *Revisions) published(ctx context.Context, revision string) (desired blu
 	return desired, err == nil, nil
 }
 
-// absent returns nil if err says that the object does not exist. It wraps any other error.
 func absent(doing string, err error) error {
 	if apierrors.IsNotFound(err) {
 		return nil
@@ -136,8 +134,8 @@ func (r *Revisions) Compare(ctx context.Context, from string, to blueprint.Desir
 	return update
 }
 
-// compare compares the manifest of an earlier revision with the desired one. known is false if it can't read the first.
-// forGood is false if the first doesn't match its revision's name, because the publisher will correct it.
+// compare compares the manifests of two revisions. known is false if the earlier manifest can't be read. forGood is
+// false if the earlier manifest doesn't match its revision's name, because the publisher will correct it.
 func (r *Revisions) compare(ctx context.Context, from string, to blueprint.Desired) (c change, known, forGood bool) {
 	published := &corev1.ConfigMap{}
 	if err := r.options.Client.Get(ctx, types.NamespacedName{Namespace: r.options.Namespace,
@@ -169,9 +167,9 @@ func ReleaseOf(revision string) string {
 // Update is the difference between two revisions.
 type Update struct {
 	Revision string
-	// Payload means that the host may lack files, and must fetch them first. Restarts means that services restart on
-	// which pods depend. Drains means that the node must be drained first. If any of them is true, the update waits for
-	// the rollout budget, so that, for example, only few nodes try a new daemon first.
+	// Payload: the host may lack files, and must fetch them first. Restarts: services on which pods depend restart.
+	// Drains: the node must be drained first. If any of them is true, the update waits for the rollout budget, so that
+	// only few nodes try a new daemon first.
 	Payload, Restarts, Drains bool
 }
 

@@ -8,7 +8,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/instance/credential"
 )
 
-// Session is the work on one host over one connection. It exists in memory, and only one worker uses it at a time.
+// Session is the work on one host over one connection. It is only in memory, and only one worker at a time uses it.
 type Session struct {
 	Conn host.Conn
 	Key  credential.Key
@@ -19,16 +19,15 @@ type Session struct {
 	Token   credential.Token
 	Request []byte // the daemon's certificate request
 	CSR     string // the name of its CertificateSigningRequest
-	// FailingSince is when calls of the API server began to fail. While they succeed, it is zero or before this phase.
+	// FailingSince is when calls of the API server began to fail. If it is before the current phase, calls succeed.
 	FailingSince time.Time
 	// IsGranted reports that the host may be disrupted: its node has a slot in the rollout budget, or needs none.
 	IsGranted bool
 	Drained   bool
 	Cleaned   bool
-	// RebootTime is when the join requested a reboot that is not verified yet. End keeps this time. After a restart of
-	// the operator, the time is lost, and the host counts as unreachable until it is back.
-	RebootTime time.Time
-	// RebootedBoot is the boot ID when that reboot was requested.
+	// RebootTime is when the join requested a reboot that is not verified yet. End keeps this time. If the operator
+	// restarts, the time is lost, and the host counts as unreachable until the reboot is over.
+	RebootTime   time.Time
 	RebootedBoot string
 	// RebootAdvised reports that the cleaned host needs a reboot, because some objects remain in use until then.
 	RebootAdvised bool
@@ -37,7 +36,7 @@ type Session struct {
 // Connected reports whether the connection is usable.
 func (s *Session) Connected() bool { return s.Conn != nil && s.Conn.Err() == nil }
 
-// HasReplacedKey reports whether the daemon has a new key, and this session requests the certificate for the key.
+// HasReplacedKey reports whether the daemon has a new key, for which this session requests the certificate.
 func (s *Session) HasReplacedKey() bool { return s.Connected() && s.Request != nil }
 
 // End closes the connection and drops all data about the host, except a requested reboot.

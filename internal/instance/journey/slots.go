@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Slots limits how many hosts join, or try a key, at the same time. Waiting hosts get slots in the order of requests.
+// Slots limits how many hosts join, or try a key, at the same time. Waiting hosts get slots in their order.
 type Slots struct {
 	mu      sync.Mutex
 	limit   int
@@ -16,12 +16,12 @@ type Slots struct {
 	wake    func(types.NamespacedName)
 }
 
-// NewSlots returns Slots with this limit. Slots calls wake, without a lock, for each waiter that may try again.
+// NewSlots returns Slots with this limit. It calls wake, without a lock, for each waiter that may try again.
 func NewSlots(limit int, wake func(types.NamespacedName)) *Slots {
 	return &Slots{limit: limit, holders: map[types.NamespacedName]bool{}, wake: wake}
 }
 
-// SetLimit changes the limit. If there are more holders than the new limit allows, they keep their slots.
+// SetLimit changes the limit. A lower limit takes no slot away.
 func (s *Slots) SetLimit(limit int) {
 	s.mu.Lock()
 	if s.limit == limit {
@@ -59,7 +59,7 @@ func (s *Slots) Acquire(key types.NamespacedName) bool {
 	return false
 }
 
-// Release releases a host's slot, or removes the host from the queue. For any other host, it does nothing.
+// Release releases a host's slot, or removes the host from the queue.
 func (s *Slots) Release(key types.NamespacedName) {
 	s.mu.Lock()
 	delete(s.holders, key)

@@ -6,17 +6,16 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Limits for the addresses of cached Nodes. A kubelet may list as many addresses in its Node as fit into an object. In
-// the operator's cache, each address also takes an index entry. More or longer addresses would be useless: the operator
-// approves no certificate with more than maxAddresses names and addresses, and no DNS name is longer than maxAddress.
+// Limits for the addresses of cached Nodes. A kubelet may list any number of addresses in its Node. More or longer ones
+// would be useless: the operator approves no certificate with more than maxAddresses names and addresses, and no DNS
+// name is longer than maxAddress.
 const (
 	maxAddresses = 32
 	maxAddress   = 253
 )
 
-// TrimNode is a transform function for cache.ByObject. It removes the parts of a cached Node that the operator does not
-// read: images and volumes, which are the largest parts, and all addresses except the first ones. The operator writes
-// Nodes with patches, so the removed parts stay in the API server.
+// TrimNode is a transform function for cache.ByObject. It removes the large parts of a cached Node that the operator
+// does not read. The operator writes Nodes with patches, so the removed parts stay in the API server.
 func TrimNode(o any) (any, error) {
 	node, ok := o.(*corev1.Node)
 	if !ok {

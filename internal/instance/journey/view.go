@@ -10,7 +10,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Results of a disruption that was completed. If it was not completed, its result is the reason why it ended.
+// Results of a completed disruption. The result of any other disruption is the reason why it ended.
 const (
 	ResultVerified   = "Verified"   // the node is healthy at its revision, or has rebooted
 	ResultRolledBack = "RolledBack" // the node failed, and is healthy at its previous revision
@@ -30,7 +30,7 @@ func Seconds(t time.Time) metav1.Time { return metav1.NewTime(t.Truncate(time.Se
 func Micros(t time.Time) metav1.MicroTime { return metav1.NewMicroTime(t.Truncate(time.Microsecond)) }
 
 // Hold records the revision of a verified node. If the node was verified at another revision before, Hold deletes the
-// record of an earlier failure. Exception: it keeps the record of a failure at that other revision.
+// record of a failure. Exception: it keeps the record of a failure at that other revision.
 func Hold(status *v1alpha1.WindowsInstanceStatus, revision string) {
 	if revision != status.HeldRevision && status.FailedRevision != status.HeldRevision {
 		status.FailedRevision = ""

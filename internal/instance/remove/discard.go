@@ -10,12 +10,12 @@ import (
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 )
 
-// discardRetry is how often the operator checks whether a Machine still exists. While it does, only the cache is read.
+// discardRetry is how often the operator checks, in the cache, whether a Machine still exists.
 const discardRetry = 2 * time.Second
 
-// Discard removes a host that is destroyed together with its Machine. It never contacts the host. While the Machine
-// exists, the Node stays, because the machine controller drains it. If the machine controller does not drain, Discard
-// drains the node within the time limit. When the Machine is deleted, Discard deletes the Node.
+// Discard removes a host that is destroyed with its Machine. It never contacts the host. While the Machine exists, the
+// Node stays, because the machine controller drains it. If the machine controller does not drain, Discard drains the
+// node within drainTimeout.
 func (r *Remove) Discard(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	drainTimeout time.Duration) journey.Outcome {
 	origin, err := r.origin(ctx, instance)
@@ -47,7 +47,7 @@ func (r *Remove) Discard(ctx context.Context, instance *v1alpha1.WindowsInstance
 	return journey.Done()
 }
 
-// origin looks up the Machine. If an instance has no Machine, origin returns the same result as for a deleted Machine.
+// origin looks up the Machine. Without a Machine, the result is the same as for a deleted Machine.
 func (r *Remove) origin(ctx context.Context, instance *v1alpha1.WindowsInstance) (journey.Origin, error) {
 	source := instance.Spec.Source
 	if r.Origins == nil || source == nil || source.Kind != v1alpha1.SourceMachine {

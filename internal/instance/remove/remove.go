@@ -31,9 +31,9 @@ func (r *Remove) Next(ctx context.Context, instance *v1alpha1.WindowsInstance, s
 	return r.Leave(ctx, instance, session, drainTimeout)
 }
 
-// Leave removes a host that continues to exist: it cordons, connects, drains, cleans, and deletes the Node. It is done
-// when nothing of the instance remains in the cluster or, unless the removal is forced, on the host. After
-// drainTimeout, a drain is reported as blocked, but continues. If the removal is forced, each step is tried once.
+// Leave removes a host that continues to exist. Leave is done when nothing of the instance remains in the cluster or,
+// unless the removal is forced, on the host. After drainTimeout, a drain is reported as blocked, but continues. A
+// forced removal tries each step once.
 func (r *Remove) Leave(ctx context.Context, instance *v1alpha1.WindowsInstance, session *journey.Session,
 	drainTimeout time.Duration) journey.Outcome {
 	node, err := r.Nodes.OursLive(ctx, instance)
@@ -68,7 +68,7 @@ func (r *Remove) Leave(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 	return outcome
 }
 
-// keepPodsAway marks and cordons a node whose host is removed. If it can't write the marks, it only cordons the node.
+// keepPodsAway marks and cordons a node. If the API server doesn't accept the marks, it only cordons the node.
 func (r *Remove) keepPodsAway(ctx context.Context, instance *v1alpha1.WindowsInstance, node *corev1.Node) error {
 	err := r.Nodes.SetFields(ctx, node, journey.NodeFields{Instance: instance, Cordon: true})
 	if _, refused := contract.AsProblem(err); refused || apierrors.IsConflict(err) {
@@ -86,9 +86,8 @@ func (r *Remove) deleteNode(ctx context.Context, instance *v1alpha1.WindowsInsta
 	return r.Nodes.Delete(ctx, node)
 }
 
-// drainAndClean drains the node and cleans the host. On a host that was never reached, there is nothing to clean. On a
-// host that was never claimed, there may only be the daemon's program, because preflight uploads this program before it
-// claims the host, and changes nothing else. If the host belongs to no other instance, Leave then removes the program.
+// drainAndClean drains the node and cleans the host. A host that was never reached needs no cleanup. A host that was
+// never claimed only has the daemon's program. If no other instance has this host, Leave removes the program.
 func (r *Remove) drainAndClean(ctx context.Context, instance *v1alpha1.WindowsInstance, session *journey.Session,
 	node *corev1.Node,
 	timeout time.Duration) journey.Outcome {
@@ -136,13 +135,11 @@ func (r *Remove) drainAndClean(ctx context.Context, instance *v1alpha1.WindowsIn
 	return outcome
 }
 
-// replacedAfter is how long a node must be not Ready before the operator assumes that a machine with another host key
-// has replaced the host. While the node is Ready, the host still exists at another address, and the machine has only
-// got the host's old address.
+// replacedAfter is how long a node must be not Ready before a machine with another host key counts as its replacement.
+// If the node is Ready, its host has only moved to another address.
 const replacedAfter = 5 * time.Minute
 
-// isReplaced reports whether the machine that joined no longer exists, and another machine answers at its address. This
-// other machine may belong to any user.
+// isReplaced reports whether the host's machine no longer exists, and another machine has its address.
 func (r *Remove) isReplaced(ctx context.Context, instance *v1alpha1.WindowsInstance, node *corev1.Node,
 	outcome journey.Outcome) (bool, error) {
 	if !outcome.IsFailed() || outcome.Problem.Reason != contract.ReasonHostKeyMismatch {
@@ -158,7 +155,7 @@ func (r *Remove) isReplaced(ctx context.Context, instance *v1alpha1.WindowsInsta
 	return err == nil && isDown(node), err
 }
 
-// isOthers reports whether a host that this instance never claimed belongs to another instance, which has the same
+// isOthers reports whether a host that this instance never claimed belongs to another instance, with the same
 // installation of Windows or the same address.
 func (r *Remove) isOthers(ctx context.Context, instance *v1alpha1.WindowsInstance) (bool, error) {
 	if host := instance.Status.Host; host != nil {
@@ -169,9 +166,8 @@ func (r *Remove) isOthers(ctx context.Context, instance *v1alpha1.WindowsInstanc
 	return slices.ContainsFunc(nodes, func(n corev1.Node) bool { return journey.Foreign(&n, instance) != nil }), err
 }
 
-// isOf returns the request for the cleanup. It identifies the host by the name of its Node, and by the installation of
-// Windows that the instance claimed. If the host never had a credential for its name, isOf omits the name, because the
-// host may still have another name.
+// isOf returns the request for the cleanup. It identifies the host by its Node's name and its installation of Windows.
+// If the host never had a credential for its name, isOf omits the name, which may have changed.
 func (r *Remove) isOf(instance *v1alpha1.WindowsInstance) contract.CleanupRequest {
 	status := &instance.Status
 	request := contract.CleanupRequest{NodeName: status.NodeName}
@@ -184,7 +180,7 @@ func (r *Remove) isOf(instance *v1alpha1.WindowsInstance) contract.CleanupReques
 	return request
 }
 
-// clean calls the daemon, which removes everything that the operator put on the host, but refuses on another machine.
+// clean makes the daemon remove everything that the operator put on the host. On another machine, the daemon refuses.
 func (r *Remove) clean(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	session *journey.Session) journey.Outcome {
 	if _, err := r.Access.Upload(ctx, session); err != nil {
@@ -196,8 +192,8 @@ func (r *Remove) clean(ctx context.Context, instance *v1alpha1.WindowsInstance,
 		switch p := contract.ProblemOf(contract.ReasonInternal, err); {
 		case p.Reason == contract.ReasonHostDuplicate:
 			session.End() // the machine and the uploaded files belong to another instance
-		// When the host removes its network, the connection breaks or its commands end, and the cleanup continues.
-		// The next call collects the answer, so only a second break is a failure.
+		// When the host removes its network, the connection breaks, but the cleanup continues. The next call gets the
+		// answer, so only a second break is a failure.
 		case (p.Reason == contract.ReasonConnectionLost || p.Reason == contract.ReasonDaemonCallFailed) &&
 			instance.Status.Reason() != string(contract.ReasonConnectionLost):
 			return journey.Wait(journey.CallRetry, contract.ReasonConnectionLost, "the host was about to remove its "+
