@@ -48,7 +48,7 @@ const (
 	// another join can change it. Otherwise, the condition is absent.
 	ConditionSkewSupported = "SkewSupported"
 	// ConditionWorkloadsFit is False while the node has pods that can't run there, such as pods for Linux. It is
-	// Unknown while the operator can't read all pods of the node. If neither was ever so, the condition is absent.
+	// Unknown while the operator can't read all pods of the node. The condition is absent until one of these occurs.
 	ConditionWorkloadsFit = "WorkloadsFit"
 	// ConditionUpdateFailed is True if the node failed at status.failedRevision and was rolled back. Otherwise, the
 	// condition is absent.

@@ -607,9 +607,9 @@ var explanations = map[Reason]explanation{ //nolint:gochecknoglobals // a table 
 		"ConfigMap. Otherwise delete the ConfigMap: kubectl delete configmap windows-rollout-places -n <namespace>. " +
 		"The operator creates it again from the WindowsInstances."},
 	ReasonLabelsRefused: {717, "Correct spec.labels and spec.taints of the WindowsInstance, as the message says. The " +
-		"operator sets all valid labels and taints, except another operating system or a role of the control plane. " +
-		"If all labels and taints are correct, allow the operator to write them: the message names the policy, the " +
-		"webhook or the missing right."},
+		"operator sets all valid labels and taints, except labels of another operating system or of a role of the " +
+		"control plane. If all labels and taints are correct, allow the operator to write them: the message names " +
+		"the policy, the webhook or the missing right."},
 	ReasonDraining: {801, "Nothing to do."},
 	ReasonDrainBlocked: {802, "Find the PodDisruptionBudget that blocks the eviction, or delete the pods that the " +
 		"message names."},
