@@ -15,7 +15,6 @@ const (
 	defaultTimeout  = 10 * time.Minute
 )
 
-// bundleOptions are the flags of `kubectl windows bundle`. They limit the content of a bundle.
 type bundleOptions struct {
 	file            string
 	nodes           []string
@@ -58,7 +57,6 @@ ends in .partial.`,
 	return command
 }
 
-// bundle writes the archive. The index of the archive lists the parts that couldn't be read.
 func (p *plugin) bundle(ctx context.Context, o bundleOptions) error {
 	if o.logBytes <= 0 || o.logBytes > maxLog {
 		return fmt.Errorf("--log-bytes is %d and must be from 1 to %d", o.logBytes, maxLog)

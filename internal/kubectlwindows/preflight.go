@@ -28,11 +28,10 @@ const (
 	// checksAtOnce is the number of hosts that are checked at the same time. checkEvery is how often results are read.
 	checksAtOnce = 8
 	checkEvery   = 500 * time.Millisecond
-	// removeLimit is the time limit for deleting the objects that preflight created. Ctrl-C doesn't shorten it.
+	// removeLimit is the time limit for deleting the objects that preflight created, even after Ctrl-C.
 	removeLimit = 15 * time.Second
 )
 
-// preflightOptions are the flags of `kubectl windows preflight`. They say how the operator connects to the hosts.
 type preflightOptions struct {
 	user, hostKey string
 	port          uint16
@@ -72,7 +71,6 @@ The exit code is 2 if a host can't join.`,
 	return command
 }
 
-// checked is the result of the check of one host.
 type checked struct {
 	Address string             `json:"address"`
 	Fits    bool               `json:"fits"`
@@ -85,12 +83,10 @@ type checked struct {
 
 type checks []checked
 
-// Healthy implements printable.
 func (all checks) Healthy() bool {
 	return !slices.ContainsFunc(all, func(one checked) bool { return !one.Fits })
 }
 
-// Print implements printable.
 func (all checks) Print(out io.Writer, _ diagnosis.Style) error {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintln(table, "HOST\tCAN JOIN\tREASON")
@@ -116,10 +112,10 @@ func (all checks) Print(out io.Writer, _ diagnosis.Style) error {
 	return nil
 }
 
-// oneLine returns a text that a host wrote as one line without control characters.
+// oneLine returns a host's text as one line, without control characters.
 func oneLine(text string) string { return strings.ReplaceAll(diagnosis.Visible(text), "\n", " ") }
 
-// preflight checks several hosts at once. If there is an error, it returns the results so far together with the error.
+// preflight checks several hosts at once. If there is an error, it also returns the results so far.
 func (p *plugin) preflight(ctx context.Context, r *reader, o preflightOptions, addresses []string) (checks, error) {
 	var group errgroup.Group
 	group.SetLimit(checksAtOnce)
@@ -137,7 +133,7 @@ func (p *plugin) preflight(ctx context.Context, r *reader, o preflightOptions, a
 	return found, errors.Join(failed...)
 }
 
-// check creates a WindowsInstance, waits until the operator has checked its host, and deletes the WindowsInstance.
+// check has the operator check a host: it creates a WindowsInstance, and deletes it again.
 func (r *reader) check(ctx context.Context, o preflightOptions, address string) (one checked, err error) {
 	one = checked{Address: address, Message: "it was not checked"}
 	if err = ctx.Err(); err != nil {
@@ -147,8 +143,7 @@ func (r *reader) check(ctx context.Context, o preflightOptions, address string) 
 		ObjectMeta: metav1.ObjectMeta{Name: "preflight-" + rand.String(8), Namespace: r.operator},
 		Spec: v1alpha1.WindowsInstanceSpec{Address: address, Port: int32(o.port), Username: o.user, HostKey: o.hostKey,
 			PreflightOnly: true}}
-	// Use strict validation: an API server that doesn't know the field preflightOnly would drop it, and the host would
-	// join.
+	// Validate strictly. Otherwise, an older API server would drop preflightOnly, and the host would join.
 	created := r.Create(ctx, instance, client.FieldValidation(metav1.FieldValidationStrict))
 	if apierrors.ReasonForError(created) != metav1.StatusReasonUnknown { // the API server refused the object
 		return one, fmt.Errorf("creating a WindowsInstance: %w", created)
@@ -172,7 +167,7 @@ func (r *reader) check(ctx context.Context, o preflightOptions, address string) 
 }
 
 // awaitCheck reads an instance until the operator has reported the result of the check. If it can't read the instance,
-// it tries again. If the time is over, the error contains the last failure to read.
+// it tries again. When the time is over, the error contains the last failure to read.
 func (r *reader) awaitCheck(ctx context.Context, instance *v1alpha1.WindowsInstance, timeout time.Duration) error {
 	limited, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()

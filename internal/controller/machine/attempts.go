@@ -16,17 +16,17 @@ import (
 	"github.com/windows-nodes/wmco/internal/inventory"
 )
 
-// maxReplacements is how many Machines of a set may be replaced before a newer Machine accepts the key. If the hosts'
-// template contains another key, as on platforms without user data, more replacements would not help.
+// maxReplacements is how many Machines of a set may be replaced before a newer Machine accepts the key. If the template
+// of the set's hosts contains another key, more replacements would not help.
 const maxReplacements = 3
 
-// attempts contains the Machines that were replaced because of the current key, by set. The operator stores them in a
-// ConfigMap. An administrator can delete this ConfigMap, so that the operator replaces Machines again.
+// attempts contains the Machines that were replaced because of the current key, by set. If an administrator deletes the
+// ConfigMap with this data, the operator replaces Machines again.
 type attempts struct {
 	hash   string
 	all    []dueMachine
 	stored *corev1.ConfigMap
-	// isPublished is set if the user data of new Machines contains the current key.
+	// isPublished reports that the user data of new Machines contains the current key.
 	isPublished bool
 }
 
@@ -34,7 +34,7 @@ type attempts struct {
 type attempt struct {
 	Hash     string      `json:"publicKeyHash"`
 	Machines []types.UID `json:"machines"`
-	// Newest is when the newest of these Machines was created. Like all dates of Machines, it is from the API server.
+	// Newest is the latest creation time of these Machines. It is from the API server, like all dates of Machines.
 	Newest metav1.Time `json:"newest"`
 }
 
@@ -50,8 +50,8 @@ func (r *Reconciler) readAttempts(ctx context.Context, hash string, all []dueMac
 	return &attempts{hash: hash, all: all, stored: stored, isPublished: isPublished}, err
 }
 
-// of returns the entry of a set. The entry is empty if it was recorded for another key, or if a Machine that is newer
-// than the replaced Machines accepts the key.
+// of returns the entry of a set. The entry is empty if it is about another key, or if a Machine that is newer than the
+// replaced Machines accepts the key.
 func (a *attempts) of(set types.UID) attempt {
 	tried := attempt{}
 	if json.Unmarshal([]byte(a.stored.Data[string(set)]), &tried) != nil || tried.Hash != a.hash ||
@@ -66,7 +66,7 @@ func (a *attempts) of(set types.UID) attempt {
 }
 
 // isIneffective reports whether maxReplacements Machines of a set were replaced. A recorded Machine that still exists
-// doesn't count: its deletion was refused, or the operator stopped before it deleted the Machine.
+// doesn't count, because its deletion failed or never began.
 func (a *attempts) isIneffective(set types.UID) bool {
 	gone := slices.DeleteFunc(a.of(set).Machines, func(uid types.UID) bool {
 		return slices.ContainsFunc(a.all, func(one dueMachine) bool {
@@ -76,7 +76,7 @@ func (a *attempts) isIneffective(set types.UID) bool {
 	return len(gone) >= maxReplacements
 }
 
-// note adds a Machine to the entry of its set, before the Machine is deleted. It removes entries for other keys.
+// note adds a Machine to the entry of its set, before the deletion of the Machine. It removes entries for other keys.
 func (r *Reconciler) note(ctx context.Context, attempts *attempts, m inventory.Machine) error {
 	tried, wanted := attempts.of(m.Owner.UID), attempts.stored.DeepCopy()
 	if slices.Contains(tried.Machines, m.UID) {

@@ -14,13 +14,13 @@ import (
 type finding struct {
 	machine inventory.Machine
 	problem *contract.Problem
-	// lasts is how long the problem must last until the status of the settings reports it. If quiet is false, an event
-	// reports the problem at once. Otherwise, the event is sent when the status reports it.
+	// lasts is how long the problem must last until the status of the settings reports it. If quiet is true, the event
+	// waits until then. Otherwise, the event reports the problem at once.
 	lasts time.Duration
 	quiet bool
 }
 
-// conditions contains, for each Machine with a finding, the reason and when this operator first saw the finding.
+// conditions contains the reason of each Machine's finding, and when this operator first saw the finding.
 type conditions struct{ byUID map[types.UID]condition }
 
 type condition struct {
@@ -29,9 +29,8 @@ type condition struct {
 	isReported bool
 }
 
-// update replaces the conditions. It calls report once for each Machine and reason. It returns the problems that have
-// lasted long enough for the status of the settings (lasting). again is the time until the next problem has lasted that
-// long, or 0 if there is none.
+// update replaces the conditions. It calls report once for each Machine and reason. lasting contains the problems for
+// the status of the settings. again is the time until another problem has lasted long enough, or 0.
 func (c *conditions) update(findings []finding, now time.Time,
 	report func(finding)) (lasting []*contract.Problem, again time.Duration) {
 	next := map[types.UID]condition{}

@@ -1,9 +1,9 @@
 // Package machine creates a WindowsInstance for each Machine of the Machine API that runs Windows and whose host can be
 // reached. It also deletes Machines whose hosts refuse the private key, so that their sets create replacements.
 //
-// The operator runs it. Without the Machine API, or without the rights to read it, the package waits. In the spec of an
-// instance, it only writes data from the Machine. It never writes a MachineSet and never contacts a host. Package
-// inventory interprets a Machine, and package policy decides whether a Machine may be deleted.
+// The operator runs it. Without the Machine API, or without the rights to read it, the package waits. It never writes a
+// MachineSet and never contacts a host. Package inventory interprets a Machine, and package policy decides whether a
+// Machine may be deleted.
 package machine
 
 // +kubebuilder:rbac:groups=machine.openshift.io,resources=machines,verbs=get;list;watch;delete,namespace=openshift-machine-api

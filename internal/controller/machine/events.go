@@ -9,7 +9,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// Reasons of events. They are part of the contract with users.
+// Reasons of events. Users rely on these reasons.
 const (
 	eventSetupFailure       = "MachineSetupFailure"
 	eventDeleted            = "MachineDeleted"
@@ -17,8 +17,8 @@ const (
 	eventDeletionRestricted = "MachineDeletionRestricted"
 )
 
-// reporter returns a function that reports findings as events. Kubernetes counts events that differ only in their note
-// as one event, with the first note. Therefore, the action contains the reason of the finding.
+// reporter returns a function that reports findings as events. The action contains the reason of the finding:
+// Kubernetes counts events that differ only in their note as one event, with the first note.
 func (r *Reconciler) reporter(event, action string) func(finding) {
 	return func(f finding) {
 		r.events.Eventf(reference(f.machine), nil, corev1.EventTypeWarning, event, action+string(f.problem.Reason),
@@ -26,14 +26,12 @@ func (r *Reconciler) reporter(event, action string) func(finding) {
 	}
 }
 
-// tellDeleted reports that a Machine was deleted to be replaced.
 func (r *Reconciler) tellDeleted(m inventory.Machine, cause policy.ReplaceCause) {
 	reason := contract.ReasonMachineReplaced
 	r.events.Eventf(reference(m), nil, corev1.EventTypeNormal, eventDeleted, "Replace"+string(cause),
 		"its host does not accept the current private key; its MachineSet makes another (%s %s)", reason.Code(), reason)
 }
 
-// tellFailed reports that a Machine could not be deleted.
 func (r *Reconciler) tellFailed(m inventory.Machine, cause policy.ReplaceCause, err error) {
 	r.events.Eventf(reference(m), nil, corev1.EventTypeWarning, eventDeletionFailed, "Replace"+string(cause), "%.900v",
 		err)

@@ -18,7 +18,6 @@ import (
 // AddToScheme adds the types of the Machine API to a scheme.
 func AddToScheme(scheme *runtime.Scheme) error { return machinev1beta1.Install(scheme) }
 
-// windows selects the Machines that run Windows.
 func windows() labels.Set { return labels.Set{contract.MachineOSLabel: contract.OSIDWindows} }
 
 // cached configures a cache of Windows Machines, without the fields that only clouds read, and of all MachineSets.
@@ -33,7 +32,6 @@ func cached() map[client.Object]ctrlcache.ByObject {
 
 var _ cache.TransformFunc = slim
 
-// slim removes the fields of a Machine that this package doesn't read.
 func slim(object any) (any, error) {
 	if m, ok := object.(*machinev1beta1.Machine); ok {
 		m.ManagedFields, m.Spec.ProviderSpec, m.Status.Conditions = nil, machinev1beta1.ProviderSpec{}, nil
@@ -42,8 +40,7 @@ func slim(object any) (any, error) {
 	return object, nil
 }
 
-// userDataOf returns the name of the Secret with the user data of a set's Machines. The provider specs of all clouds
-// contain this name in the same field. The result is empty if the provider spec can't be read.
+// userDataOf returns the name of the Secret with the user data of a set's Machines, or "". All clouds have this field.
 func userDataOf(set *machinev1beta1.MachineSet) string {
 	var spec struct {
 		UserDataSecret struct {
@@ -56,7 +53,6 @@ func userDataOf(set *machinev1beta1.MachineSet) string {
 	return spec.UserDataSecret.Name
 }
 
-// fromOpenShift converts a Machine. Every field of the Machine may be absent.
 func fromOpenShift(m *machinev1beta1.Machine) inventory.Machine {
 	machine := inventory.Machine{
 		Name: m.Name, Namespace: m.Namespace, UID: m.UID, CreatedAt: m.CreationTimestamp.Time,

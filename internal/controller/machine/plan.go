@@ -17,19 +17,18 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// leavingTime is how long a Machine may wait for an address that another instance still has. After that, the wait
-// counts as a problem. If a host is destroyed, the cloud may give its address to the new Machine at once, and the
-// operator deletes the old instance within seconds.
+// leavingTime is how long a Machine may wait for another instance's address until this counts as a problem. If a host
+// is destroyed, the cloud may give its address to a new Machine at once, and the operator deletes the old instance
+// within seconds.
 const leavingTime = time.Minute
 
-// plan lists the changes that make the instances match the Machines.
 type plan struct {
 	create []newcomer
 	change []change
-	// leave contains instances whose host is destroyed with its Machine, or whose Machine is not in the cache.
+	// leave contains instances whose Machine is being deleted or is not in the cache.
 	leave []*v1alpha1.WindowsInstance
-	// waits contains the reasons why Machines have no instance yet, by the Machine's name. findings contains the
-	// problems that an administrator may have to solve.
+	// waits contains the reasons why Machines have no instance yet, by the Machine's name. An administrator may have to
+	// solve the problems in findings.
 	waits    map[string]string
 	findings []finding
 }
@@ -40,16 +39,14 @@ type newcomer struct {
 	spec    v1alpha1.WindowsInstanceSpec
 }
 
-// change is the current and the desired state of an instance.
 type change struct{ instance, wanted *v1alpha1.WindowsInstance }
 
 // view contains all inputs of a plan.
 type view struct {
 	machines  []inventory.Machine
 	instances []v1alpha1.WindowsInstance
-	// platform is empty while it is unknown.
-	platform contract.Platform
-	resolves map[string]bool
+	platform  contract.Platform
+	resolves  map[string]bool
 }
 
 type decision struct {
@@ -66,8 +63,8 @@ type decision struct {
 }
 
 // decide compares Machines and instances. It removes an instance if its Machine is deleted, but not if the Machine
-// can't be read. A Machine that already has an instance keeps its address, because it may already be a node. The other
-// Machines get their addresses in the order of their creation.
+// can't be read. A Machine with an instance keeps its address, because it may already be a node. The other Machines get
+// their addresses in the order of their creation.
 func decide(v view) plan {
 	d := &decision{view: v, plan: plan{waits: map[string]string{}}, named: map[string]*v1alpha1.WindowsInstance{},
 		present: map[string]inventory.Machine{}, readings: map[string]inventory.Reading{},
@@ -102,7 +99,7 @@ func decide(v view) plan {
 	return d.plan
 }
 
-// newness returns 0 for a Machine that has an instance, and 1 for a Machine that has none.
+// newness sorts Machines with an instance before other Machines.
 func (d *decision) newness(m inventory.Machine) int {
 	if i := d.named[m.Name]; i != nil && isOf(i, m) {
 		return 0
@@ -110,7 +107,7 @@ func (d *decision) newness(m inventory.Machine) int {
 	return 1
 }
 
-// moves reports whether the Machine of an instance now has a different address. If so, the instance gives up its old
+// moves reports whether the Machine of an instance now has a different address. Such an instance gives up its old
 // address, because two Machines may have swapped their addresses.
 func (d *decision) moves(i *v1alpha1.WindowsInstance) bool {
 	if !ofMachine(i) || !i.DeletionTimestamp.IsZero() {
@@ -126,7 +123,7 @@ func (d *decision) take(address, name string) {
 	}
 }
 
-// removes plans the removal of an instance. If a removal without a cleanup of the host has begun, it plans nothing.
+// removes plans the removal of an instance. If a removal without a cleanup of the host has begun, nothing is planned.
 func (d *decision) removes(instance *v1alpha1.WindowsInstance) {
 	if instance.DeletionTimestamp.IsZero() || instance.Spec.RemovalPolicy == v1alpha1.RemovalClean {
 		d.leave = append(d.leave, instance)
@@ -171,7 +168,7 @@ func pause(i *v1alpha1.WindowsInstance) {
 }
 
 // project decides about a Machine that should become a node. wanted is the desired state of the Machine's instance, or
-// nil if the Machine has no instance. instance is the existing instance with the Machine's name, or nil.
+// nil. instance is any instance with the Machine's name, or nil.
 func (d *decision) project(m inventory.Machine, instance, wanted *v1alpha1.WindowsInstance) {
 	reading, known := d.readings[m.Name]
 	switch {
@@ -204,7 +201,7 @@ func (d *decision) reject(m inventory.Machine, reason contract.Reason, lasts tim
 		lasts: lasts})
 }
 
-// assign plans to create or change the instance of a Machine, unless another instance has the address in entry.
+// assign creates or changes the instance of a Machine, unless another instance has the address in entry.
 func (d *decision) assign(m inventory.Machine, entry inventory.Entry, wanted *v1alpha1.WindowsInstance) {
 	d.take(entry.Address, entry.Name)
 	holder := d.addresses[strings.ToLower(entry.Address)]
@@ -229,22 +226,21 @@ func ofMachine(instance *v1alpha1.WindowsInstance) bool {
 	return instance.Spec.Source != nil && instance.Spec.Source.Kind == v1alpha1.SourceMachine
 }
 
-// isOf reports whether an instance was created from exactly this Machine, not from another one with the same name.
+// isOf reports whether an instance was created from exactly this Machine, not from an earlier one with the same name.
 func isOf(instance *v1alpha1.WindowsInstance, m inventory.Machine) bool {
 	return ofMachine(instance) && instance.Spec.Source.Name == m.Name && instance.Spec.Source.UID == m.UID
 }
 
-// isHostOf reports whether an instance and the Machine of its name belong to the same host. They do if the instance was
-// created from the Machine. They also do if a user created the Machine a second time for the host, for example from a
-// backup: then both have the same provider ID. On Azure and Google Cloud, the provider ID ends with the Machine's name,
-// so there an equal ID doesn't prove that the host is the same.
+// isHostOf reports whether an instance and the Machine of its name belong to the same host. If a user created the
+// Machine again for the same host, for example from a backup, both have the same provider ID. Exception: on Azure and
+// Google Cloud, a provider ID ends with the Machine's name, so an equal ID proves nothing.
 func isHostOf(instance *v1alpha1.WindowsInstance, m inventory.Machine) bool {
 	return instance.Spec.Source.UID == m.UID ||
 		m.ProviderID != "" && strings.EqualFold(m.ProviderID, instance.Spec.ProviderID) &&
 			!strings.EqualFold(path.Base(m.ProviderID), m.Name)
 }
 
-// projected returns the spec with all data from the Machine filled in. Other fields are unchanged.
+// projected returns the spec with all data from the Machine.
 func projected(spec v1alpha1.WindowsInstanceSpec, entry inventory.Entry) v1alpha1.WindowsInstanceSpec {
 	spec.Address, spec.Port, spec.Username = entry.Address, entry.Port, entry.User
 	spec.Hostname, spec.ProviderID, spec.Addresses = entry.Machine.Hostname, entry.Machine.ProviderID,

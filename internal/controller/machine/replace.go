@@ -23,12 +23,12 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// recheck is how often the operator checks the Machines that it should replace, even without an event. Some of them can
-// be replaced only after some time has passed.
+// recheck is how often the operator checks the Machines to replace without an event. Some of them can be replaced only
+// after some time.
 const recheck = 15 * time.Second
 
 // replaceAll deletes Machines whose hosts refuse the current key, so that their sets create replacements. again is the
-// time until the next check, or 0 if none is needed.
+// time until the next check, or 0.
 func (r *Reconciler) replaceAll(ctx context.Context, v view) (again time.Duration, err error) {
 	hash, err := r.keyHash(ctx, r.options.Keys)
 	if err != nil {
@@ -50,8 +50,8 @@ func (r *Reconciler) replaceAll(ctx context.Context, v view) (again time.Duratio
 	return policy.Soonest(after, again), err
 }
 
-// decideAll lets the rollout decide about all Machines to replace, and carries out its decisions. again is the time
-// until the next check. It is 0 if there is no Machine to replace and no Machine has a slot.
+// decideAll lets the rollout decide about all Machines to replace, and carries out its decisions. If there is no
+// Machine to replace and no Machine has a slot, again is 0.
 func (r *Reconciler) decideAll(ctx context.Context, due []dueMachine,
 	attempts *attempts) (again time.Duration, err error) {
 	candidates := make([]policy.ReplaceCandidate, len(due))
@@ -82,8 +82,7 @@ func (r *Reconciler) decideAll(ctx context.Context, due []dueMachine,
 	return again, errors.Join(errs...)
 }
 
-// keyHash returns the hash of the current key. If there is no usable key, the hash is empty, because then the operator
-// can't know which hosts refuse the key.
+// keyHash returns the hash of the current key. Without a usable key, the hash is empty: no host can refuse the key.
 func (r *Reconciler) keyHash(ctx context.Context, keys credential.Keys) (string, error) {
 	key, err := keys.PrivateKey(ctx)
 	if _, unusable := contract.AsProblem(err); unusable {
@@ -99,8 +98,8 @@ type dueMachine struct {
 	cause    policy.ReplaceCause
 }
 
-// due returns the Machines to replace. It lists Machines that never were nodes first, and older Machines before newer
-// ones. after is the time until another Machine must be replaced, or 0 if none will.
+// due returns the Machines to replace: first the Machines that never were nodes, and older Machines before newer ones.
+// after is the time until another Machine must be replaced, or 0.
 func (r *Reconciler) due(all []dueMachine, hash string) (due []dueMachine, after time.Duration) {
 	if hash == "" {
 		return nil, 0
@@ -134,10 +133,10 @@ func joined(v view) (all []dueMachine) {
 	return all
 }
 
-// askAgainAfter is how long the operator waits for the result of a try before it requests another try of the key.
+// askAgainAfter is how long the operator waits for the result of a try of the key before it requests another try.
 const askAgainAfter = time.Minute
 
-// ask requests that the instance controller try the key on a host. The result of the try triggers the next reconcile.
+// ask requests a try of the key from the instance controller. The result of the try triggers the next reconcile.
 func (r *Reconciler) ask(ctx context.Context, instance *v1alpha1.WindowsInstance) error {
 	now := r.options.Now()
 	requested, err := time.Parse(time.RFC3339, instance.Annotations[contract.TryKeyAnnotation])
@@ -150,8 +149,8 @@ func (r *Reconciler) ask(ctx context.Context, instance *v1alpha1.WindowsInstance
 		client.IgnoreNotFound(r.client.Patch(ctx, wanted, client.MergeFrom(instance))))
 }
 
-// candidate describes a Machine to replace. The candidate's Node is the Node in the status of the instance. If the
-// status was lost, it is the Node that the Machine refers to.
+// candidate describes a Machine to replace. If the status of the instance was lost, only the Machine refers to the
+// Node.
 func (r *Reconciler) candidate(due dueMachine, attempts *attempts) policy.ReplaceCandidate {
 	m := due.machine
 	c := policy.ReplaceCandidate{Name: m.Name, Cause: due.cause, CreatedAt: m.CreatedAt,
@@ -166,8 +165,8 @@ func (r *Reconciler) candidate(due dueMachine, attempts *attempts) policy.Replac
 }
 
 // replace deletes a Machine that has a slot, unless the Machine or its instance has changed since the decision. If the
-// Machine certainly wasn't deleted, replace releases the slot. If the outcome is unknown, the Machine keeps the slot,
-// and the deletion is retried.
+// Machine certainly wasn't deleted, replace releases the slot. If it is unknown whether it was deleted, the Machine
+// keeps the slot, and the deletion is retried.
 func (r *Reconciler) replace(ctx context.Context, due dueMachine, attempts *attempts) error {
 	err := r.deleteMachine(ctx, due, attempts)
 	if errors.Is(err, errChanged) || isRefused(err) {
@@ -186,8 +185,8 @@ func isRefused(err error) bool {
 		(status.Status().Code < http.StatusInternalServerError || apierrors.IsServiceUnavailable(err))
 }
 
-// deleteMachine reads the Machine and its instance from the API server. If the reason to replace the Machine still
-// exists, it deletes this Machine, and no other one with the same name.
+// deleteMachine reads the Machine and its instance from the API server. If there is still a reason to replace the
+// Machine, deleteMachine deletes exactly this Machine.
 func (r *Reconciler) deleteMachine(ctx context.Context, due dueMachine, attempts *attempts) error {
 	m, instance := &machinev1beta1.Machine{}, &v1alpha1.WindowsInstance{}
 	err := r.live.Get(ctx, client.ObjectKey{Namespace: due.machine.Namespace, Name: due.machine.Name}, m)

@@ -14,19 +14,18 @@ import (
 )
 
 const (
-	// lookups is the number of concurrent lookups. lookupTime is the maximum time of all lookups together.
+	// lookups is the number of concurrent lookups. lookupTime is the time limit of all lookups together.
 	lookups    = 32
 	lookupTime = 5 * time.Second
 )
 
-// hasAddress reports whether a name resolves to an IPv4 address.
 func hasAddress(ctx context.Context, name string) bool {
 	found, err := net.DefaultResolver.LookupNetIP(ctx, "ip4", name)
 	return err == nil && len(found) > 0
 }
 
 // resolve looks up the names of Machines that have no IPv4 address. It reports for each name whether it has an IPv4
-// address in DNS. If a lookup takes too long, its name counts as a name without an address.
+// address in DNS. A name whose lookup takes too long counts as a name without an address.
 func (r *Reconciler) resolve(ctx context.Context, machines []inventory.Machine) map[string]bool {
 	resolves := map[string]bool{}
 	for _, m := range machines {

@@ -32,7 +32,7 @@ const (
 	// apiRetry is how often the operator checks whether the cluster has the Machine API, and whether it may be read.
 	apiRetry = time.Minute
 	// errorRetry is the longest pause after an error. The controller reconciles all Machines together, so a longer
-	// pause would delay other Machines as well. The queue's default back-off grows to a quarter of an hour.
+	// pause would delay other Machines as well. By default, the pause would grow to a quarter of an hour.
 	errorRetry = 30 * time.Second
 )
 
@@ -45,7 +45,6 @@ type starter struct {
 
 var _ manager.Runnable = (*starter)(nil)
 
-// Start returns when the controller runs, or when ctx ends.
 func (s *starter) Start(ctx context.Context) error {
 	log, logged := s.mgr.GetLogger().WithName("machine"), ""
 	for {
@@ -68,8 +67,8 @@ func (s *starter) Start(ctx context.Context) error {
 	}
 }
 
-// missing returns why the operator can't watch Machines yet, or "" if it can. The controller must not start before
-// that: if its cache never gets a first list, the whole operator exits.
+// missing returns why the operator can't watch Machines yet, or "". Before that, the controller must not start: if its
+// cache never gets a first list, the whole operator exits.
 func (s *starter) missing(ctx context.Context) (string, error) {
 	for _, list := range []client.ObjectList{&machinev1beta1.MachineList{}, &machinev1beta1.MachineSetList{}} {
 		err := s.mgr.GetAPIReader().List(ctx, list, client.InNamespace(contract.MachineAPINamespace), client.Limit(1))
@@ -86,8 +85,7 @@ func (s *starter) missing(ctx context.Context) (string, error) {
 }
 
 // begin adds a cache of Machines and the controller to the manager, which starts them at once. The manager's own cache
-// can't be used for two reasons. It is created before the operator knows whether the cluster has Machines. And it would
-// watch Machines in all namespaces.
+// is created before the operator knows whether the cluster has Machines. It would also watch all namespaces.
 func (s *starter) begin() error {
 	machines, err := cache.New(s.mgr.GetConfig(), cache.Options{
 		HTTPClient: s.mgr.GetHTTPClient(), Scheme: s.mgr.GetScheme(), Mapper: s.mgr.GetRESTMapper(), ByObject: cached(),
@@ -127,11 +125,10 @@ func (s *starter) begin() error {
 	return nil
 }
 
-// instanceNews returns what triggers this controller: an instance's data from the Machine, key refusal, and slot.
+// instanceNews and nodeNews return what triggers this controller.
 func instanceNews(i *v1alpha1.WindowsInstance) []any {
 	return []any{i.Generation, i.DeletionTimestamp, i.Status.PublicKeyHash, i.Status.KeyRefusal, i.Status.Slot,
 		i.Status.NodeName}
 }
 
-// nodeNews returns the parts of a Node that determine whether it is in service.
 func nodeNews(n *corev1.Node) policy.Fleet { return policy.NewFleet([]corev1.Node{*n}, nil, nil, nil) }

@@ -21,22 +21,22 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// excludeDrain is the annotation of a Machine whose Node the Machine API doesn't drain.
+// excludeDrain is the annotation of a Machine that says not to drain its Node.
 const excludeDrain = "machine.openshift.io/exclude-node-draining"
 
 // View reads Machines and their sets for other controllers. It can be used before the cluster has the Machine API.
 type View struct {
 	live client.Reader
-	// cached is set when the controller is started. absent is set when the cluster is known to have no Machine API, or
-	// none that the operator may read. Until cached or absent is set, the Machines are unknown.
+	// cached is set when the controller is started. absent reports that the cluster has no Machine API, or none that
+	// the operator may read. Until cached or absent is set, the Machines are unknown.
 	cached atomic.Pointer[client.Reader]
 	absent atomic.Bool
-	// refused contains the names of Machines that can never join. It is nil until the controller made its first plan.
+	// refused contains the names of Machines that can never join. It is nil until the first plan of the controller.
 	refused atomic.Pointer[map[string]bool]
 }
 
-// refuse records the Machines with a name that no Windows host can have. All other problems can be corrected. But a
-// Machine's name can't change, so these Machines can never join.
+// refuse records the Machines with a name that no Windows host can have. A Machine's name can't change, so these
+// Machines can never join. All other problems can be corrected.
 func (v *View) refuse(findings []finding) {
 	names := map[string]bool{}
 	for _, f := range findings {
@@ -48,7 +48,7 @@ func (v *View) refuse(findings []finding) {
 // NewView creates a View. Until the controller is started, the View reads from the API server.
 func NewView(live client.Reader) *View { return &View{live: live} }
 
-// errUnknown is returned as long as the operator doesn't know whether the cluster has the Machine API.
+// errUnknown means that the operator doesn't know yet whether the cluster has the Machine API.
 var errUnknown = errors.New("it is not known yet whether the cluster has a Machine API")
 
 var (
@@ -56,8 +56,8 @@ var (
 	_ rollout.Sets    = (*View)(nil)
 )
 
-// Origin implements journey.Origins. It reads the cache first. If the Machine is not in the cache, Origin reads the API
-// server: the Machine may have lost the label that selects it for the cache.
+// Origin implements journey.Origins. If the Machine is not in the cache, Origin reads the API server, because the
+// Machine may have lost the label that selects it for the cache.
 func (v *View) Origin(ctx context.Context, instance *v1alpha1.WindowsInstance) (journey.Origin, error) {
 	source := instance.Spec.Source
 	if source == nil || source.Kind != v1alpha1.SourceMachine {
@@ -80,8 +80,7 @@ func (v *View) Origin(ctx context.Context, instance *v1alpha1.WindowsInstance) (
 	return origin(machine), nil
 }
 
-// origin converts a Machine. A failed Machine counts as missing, because its host is destroyed or never existed. Such a
-// Machine exists until a user deletes it.
+// origin converts a Machine. A failed Machine counts as missing, because its host is destroyed or never existed.
 func origin(machine *machinev1beta1.Machine) journey.Origin {
 	if machine.DeletionTimestamp.IsZero() && ptr.Deref(machine.Status.Phase, "") == machinev1beta1.PhaseFailed {
 		return journey.Origin{}
@@ -91,8 +90,7 @@ func origin(machine *machinev1beta1.Machine) journey.Origin {
 }
 
 // Sets implements rollout.Sets. It returns the MachineSets whose Machines run Windows. A Machine that the operator
-// ignores doesn't become a node, so it must not count as missing from its set. Sets therefore reduces the set's
-// replicas. If the ignored Machine already is a node, this node counts as a node without a set.
+// ignores must not count as missing from its set, so Sets reduces the set's replicas.
 func (v *View) Sets(ctx context.Context, live bool) ([]policy.Set, error) {
 	cached := v.cached.Load()
 	switch {

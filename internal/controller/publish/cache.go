@@ -19,10 +19,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// CacheByObject returns the manager's cache settings for the objects that this package watches: the inputs, and all
-// ConfigMaps and Secrets in the operator's namespace. With these settings, the operator needs no right to list other
-// objects. The caller adds the result to its own settings. These must not contain ConfigMaps or Secrets, because a
-// manager has only one cache for each type.
+// CacheByObject returns the manager's cache settings for the inputs, and for all ConfigMaps and Secrets in the
+// operator's namespace. With these settings, the operator needs no right to list other objects. The caller adds them to
+// its own settings, which must not contain ConfigMaps or Secrets: a manager has only one cache for each type.
 func CacheByObject(namespace string, inputs []cluster.Input) map[client.Object]cache.ByObject {
 	configMaps, secrets := cache.ByObject{Namespaces: map[string]cache.Config{}},
 		cache.ByObject{Namespaces: map[string]cache.Config{}}
@@ -54,7 +53,7 @@ func named(name string) fields.Selector {
 	return fields.OneTermEqualSelector(metav1.ObjectNameField, name)
 }
 
-// NewCache creates a cache, for a manager's option NewCache, that ignores kinds that the cluster lacks. With the
+// NewCache is a function for a manager's option NewCache. The cache ignores kinds that the cluster lacks. With the
 // default cache, the operator would exit at its start, without reporting which kind is missing.
 func NewCache(config *rest.Config, options cache.Options) (cache.Cache, error) {
 	served := maps.Clone(options.ByObject)

@@ -1,9 +1,9 @@
-// Package publish renders the desired state of nodes from the facts of the cluster, and publishes it as the ConfigMap
-// windows-services-<revision>. The Secret with the same name contains the confidential part. The package deletes unused
-// revisions.
+// Package publish renders the desired state of nodes from the facts of the cluster. It publishes this state as the
+// ConfigMap windows-services-<revision>. The Secret with the same name contains the confidential part. The package
+// deletes unused revisions.
 //
 // The operator runs it. The journeys of internal/instance and the controller of the settings read the result from
-// Source. It never writes to a Node, so it never changes a node's revision. One controller writes these objects:
+// Source. The package never writes to a Node, so it never changes a node's revision.
 //
 //	ensure  facts, settings  → Secret and ConfigMap of the current revision, Secrets windows-services-latest and
 //	                           windows-services-memory, ConfigMaps windows-payload-source and trusted-ca, Role
@@ -14,8 +14,8 @@
 // The name of a revision contains the digest of its content, so the content of a revision's objects never changes. New
 // content is published in new objects, before the name of the new revision is written to any Node.
 //
-// The rights to Secrets can't be limited to names, for two reasons. The names of revisions are not known in advance.
-// And the operator can only grant daemons a right that the operator itself has.
+// The rights to Secrets can't be limited to names. The names of revisions are not known in advance, and the operator
+// can only grant daemons a right that the operator itself has.
 package publish
 
 // +kubebuilder:rbac:groups="",resources=configmaps,verbs=list;watch;create;update;delete,namespace=openshift-windows-machine-config-operator

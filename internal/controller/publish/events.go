@@ -6,9 +6,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Reasons of events. All events are about the ConfigMap or the Secret of a revision.
+// Reasons of events about the ConfigMap or the Secret of a revision.
 const (
-	// reasonPublished: an object of a revision was created.
 	reasonPublished = "ServicesPublished"
 	// reasonReplaced: the object's content didn't match its name.
 	reasonReplaced = "ServicesReplaced"
@@ -16,7 +15,6 @@ const (
 	reasonRetired = "ServicesRetired"
 )
 
-// recorder sends events about the published revisions.
 type recorder struct{ events events.EventRecorder }
 
 func (r recorder) published(c client.Object, how string) {

@@ -20,15 +20,15 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// How often the operator reads the facts that it doesn't watch, such as the bootstrap secret and the server's version:
-// resync applies normally, and recheck while the user must fix a problem.
+// resync is how often the operator reads the facts that it doesn't watch, such as the server's version. recheck applies
+// while the user must fix a problem.
 const (
 	resync  = 10 * time.Minute
 	recheck = 20 * time.Second
 )
 
-// lateAfter is how long publishing may fail before the operator reports it, and how often the operator retries after
-// that. Failures because of a client's finalizer, or because of the API server, often end by themselves.
+// lateAfter is how long publishing may fail before the operator reports it, and how often it retries after that.
+// Failures because of a client's finalizer, or because of the API server, often end by themselves.
 const lateAfter = time.Minute
 
 // publisher maintains the objects that nodes read.
@@ -38,16 +38,15 @@ type publisher struct {
 	source *Source
 	tell   recorder
 	meters *meters
-	// failing is the time of the first failed pass after the last successful one, or zero. unused is when each revision
-	// became unused, by the name of its objects. Only one worker uses these fields.
+	// failing is when the passes began to fail, or zero. unused is when each revision became unused, by the name of its
+	// objects. Only one worker uses these fields.
 	failing time.Time
 	unused  map[string]time.Time
 }
 
 var _ reconcile.Reconciler = (*publisher)(nil)
 
-// Reconcile renders and publishes the desired state, updates the source, and deletes unused revisions. If nothing has
-// changed since the last call, it writes nothing.
+// Reconcile renders and publishes the desired state, updates the source, and deletes unused revisions.
 func (p *publisher) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
 	again, err := p.pass(ctx)
 	late := p.late(err)
@@ -63,7 +62,7 @@ func (p *publisher) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result,
 	return ctrl.Result{RequeueAfter: policy.Soonest(again, next)}, nil
 }
 
-// late returns the error of the current pass as a problem if every pass has failed for lateAfter, or else nil.
+// late returns the error of this pass as a problem if every pass has failed for lateAfter, or else nil.
 func (p *publisher) late(err error) *contract.Problem {
 	if err == nil {
 		p.failing = time.Time{}
@@ -78,8 +77,8 @@ func (p *publisher) late(err error) *contract.Problem {
 	return contract.NewProblem(contract.ReasonRevisionNotPublished, "%v", err)
 }
 
-// pass publishes once. It returns the time until the next pass, or an error if the caller must retry with a backoff. If
-// an object that is not part of the revision can't be written, the revision is still published. Without the payload's
+// pass publishes once. It returns the time until the next pass, or an error that needs a retry with a backoff. If an
+// object that is not part of the revision can't be written, the revision is still published. Without the payload's
 // source, the operator sends the payload over SSH. Without the CAs of the proxy, hosts can't join yet. Without the
 // Secret of the latest revision, daemons read the revision by name.
 func (p *publisher) pass(ctx context.Context) (again time.Duration, err error) {
@@ -110,7 +109,6 @@ func (p *publisher) pass(ctx context.Context) (again time.Duration, err error) {
 	return again, errors.Join(unwritten, err)
 }
 
-// publish publishes a revision, and updates the source.
 func (p *publisher) publish(ctx context.Context, config *v1alpha1.WindowsMachineConfig, facts blueprint.Facts,
 	desired blueprint.Desired) (again time.Duration, err error) {
 	if err = p.keepRevision(ctx, desired.Content); err != nil {
@@ -141,7 +139,7 @@ func (p *publisher) publish(ctx context.Context, config *v1alpha1.WindowsMachine
 	return again, errors.Join(unwritten, p.remember(ctx, last))
 }
 
-// rememberSettings stores the WindowsMachineConfig's spec if it exists, and keeps the stored parts of its status.
+// rememberSettings stores the spec of an existing WindowsMachineConfig, and keeps the stored parts of its status.
 func (p *publisher) rememberSettings(ctx context.Context, config *v1alpha1.WindowsMachineConfig) error {
 	if config.ResourceVersion == "" {
 		return nil
@@ -154,8 +152,8 @@ func (p *publisher) rememberSettings(ctx context.Context, config *v1alpha1.Windo
 	return p.remember(ctx, last)
 }
 
-// remember writes the Secret with the last good settings and facts. When the operator starts, it uses the values in
-// this Secret if an object with settings or facts doesn't exist.
+// remember writes the Secret with the last good settings and facts. When the operator starts, it uses this Secret
+// instead of missing objects with settings or facts.
 func (p *publisher) remember(ctx context.Context, last *v1alpha1.WindowsMachineConfig) error {
 	parts, err := p.Facts.Remember(ctx)
 	if err != nil {
@@ -165,7 +163,7 @@ func (p *publisher) remember(ctx context.Context, last *v1alpha1.WindowsMachineC
 	if err != nil {
 		return err
 	}
-	// The Secret is updated in place, because it must always exist: while the WindowsMachineConfig doesn't exist, other
+	// Update the Secret in place, because it must always exist: while the WindowsMachineConfig doesn't exist, other
 	// controllers read the settings from this Secret.
 	return ensure(ctx, p, contract.MemorySecret, inPlace, func(s *corev1.Secret) { fillSecret(s, data) })
 }
@@ -177,7 +175,6 @@ func isUnread(facts blueprint.Facts) bool {
 	})
 }
 
-// render renders the desired state from the facts, the settings and the revision that was published last.
 func (p *publisher) render(ctx context.Context, config *v1alpha1.WindowsMachineConfig,
 	facts blueprint.Facts) (blueprint.Desired, error) {
 	previous, err := p.previous(ctx, config)

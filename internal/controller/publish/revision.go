@@ -18,14 +18,14 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// revision is the objects with the name of one revision. Each of them may be nil.
+// revision contains the objects with the name of one revision. Each of them may be nil.
 type revision struct {
 	manifest *corev1.ConfigMap
 	secret   *corev1.Secret
 }
 
-// isGenuine reports whether the manifest exists and its content matches its name. It compares the data without parsing
-// it, because a newer release may have written fields that this release doesn't know.
+// isGenuine reports whether the manifest exists and its content matches its name. It doesn't parse the content, because
+// a newer release may have written fields that this release doesn't know.
 func (r revision) isGenuine() bool {
 	return r.manifest != nil && len(r.manifest.BinaryData) == 0 &&
 		contract.IsRevisionOfData(r.manifest.Name, r.manifest.Data)
@@ -37,7 +37,7 @@ func (r revision) isComplete() bool {
 	return ok && r.isGenuine() && contract.Digest(data) == r.manifest.Data[contract.KeyConfidential]
 }
 
-// unpacked returns the confidential part in a Secret. It returns false if the Secret contains anything else.
+// unpacked returns the confidential part in a Secret. If the Secret contains anything else, the result is false.
 func unpacked(s *corev1.Secret) ([]byte, bool) {
 	if s == nil || len(s.Data) != 1 {
 		return nil, false
@@ -46,14 +46,13 @@ func unpacked(s *corev1.Secret) ([]byte, bool) {
 	return data, err == nil
 }
 
-// isRevisionName reports whether a text may be the name of a revision's objects. The name must end with a digest. The
+// isRevisionName reports whether a text may be the name of a revision's objects, which ends with a digest. The
 // ConfigMaps of OpenShift's existing operator don't match, because their names end with that operator's version.
 func isRevisionName(name string) bool {
 	return strings.HasPrefix(name, contract.ServicesConfigMapPrefix) &&
 		regexp.MustCompile(`-[0-9a-f]{10}$`).MatchString(name)
 }
 
-// revisions returns the objects of all revisions, by the name of the objects.
 func revisions(ctx context.Context, reader client.Reader, namespace string) (map[string]revision, error) {
 	configMaps, secrets := &corev1.ConfigMapList{}, &corev1.SecretList{}
 	if err := reader.List(ctx, configMaps, client.InNamespace(namespace)); err != nil {
@@ -76,8 +75,8 @@ func revisions(ctx context.Context, reader client.Reader, namespace string) (map
 	return all, nil
 }
 
-// previous returns the revision that was published last, by this process or by an earlier one. It always has a salt:
-// the salt of the earlier revision, if any, so that the same content has the same revision after a restart.
+// previous returns the revision that was published last, by this process or by an earlier one. It always has a salt.
+// The earlier salt is used again, so that the same content has the same revision after a restart.
 func (p *publisher) previous(ctx context.Context, config *v1alpha1.WindowsMachineConfig) (blueprint.Desired, error) {
 	if last, _, ok := p.source.Published(); ok {
 		return last, nil
@@ -106,8 +105,8 @@ func (p *publisher) previous(ctx context.Context, config *v1alpha1.WindowsMachin
 	return left, nil
 }
 
-// left returns the revision with this name, which an earlier process published. If it doesn't exist, left returns the
-// newest revision. The lists of features that are off and of rejected settings are empty in the result.
+// left returns the revision that an earlier process published with this name, or else the newest revision. In the
+// result, the lists of features that are off and of rejected settings are empty.
 func (p *publisher) left(ctx context.Context, name string) (found blueprint.Desired, err error) {
 	all, err := revisions(ctx, p.client, p.Namespace)
 	if err != nil {

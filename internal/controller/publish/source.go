@@ -24,9 +24,8 @@ type Source struct {
 	subscribers []batch.Signal
 }
 
-// state is the result of the publisher's last passes.
 type state struct {
-	// If published is true, desired is the published state, rendered from facts and this generation of the settings.
+	// If published is true, desired is the published state. facts and generation are what it was rendered from.
 	published  bool
 	desired    blueprint.Desired
 	facts      blueprint.Facts
@@ -35,11 +34,11 @@ type state struct {
 	problems []*contract.Problem
 	// late is a failure that has kept the published state outdated for too long, or nil.
 	late *contract.Problem
-	// read is the facts that were read last. They may not be published yet. It is nil if no facts have been read.
+	// read is the facts that were read last, published or not. It is nil if no facts have been read.
 	read *blueprint.Facts
 }
 
-// update changes the state. If this changes the result of Current, Problems or Published, update notifies subscribers.
+// update changes the state. If the result of Current, Problems or Published changes, update notifies subscribers.
 func (s *Source) update(change func(*state)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -59,9 +58,8 @@ func (s *Source) update(change func(*state)) {
 	}
 }
 
-// Current returns the desired state whose manifest is published and readable for daemons, and the facts that the state
-// was rendered from. If there is no such state, or if the current facts don't allow a desired state, Current returns an
-// error that joins all problems. The caller must not change the result.
+// Current returns the published desired state, and the facts that it was rendered from. If there is none, or if the
+// current facts don't allow a desired state, the error joins all problems. The caller must not change the result.
 func (s *Source) Current(context.Context) (blueprint.Desired, blueprint.Facts, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -75,7 +73,6 @@ func (s *Source) Current(context.Context) (blueprint.Desired, blueprint.Facts, e
 	return s.state.desired, facts, nil
 }
 
-// missing returns an error that joins the problems that prevent a desired state.
 func (s *Source) missing() error {
 	if all := s.blocking(); len(all) > 0 {
 		return contract.JoinProblems(all)
@@ -83,8 +80,8 @@ func (s *Source) missing() error {
 	return contract.NewProblem(contract.ReasonManifestMissing, "no services manifest is published yet")
 }
 
-// blocking returns the problems that prevent hosts from joining. Exception: a late failure prevents no join if a
-// revision is published and nothing else is wrong, because hosts join at that revision.
+// blocking returns the problems that prevent hosts from joining. If a revision is published and nothing else is wrong,
+// a late failure prevents no join, because hosts join at that revision.
 func (s *Source) blocking() []*contract.Problem {
 	if s.state.late == nil || s.state.published && len(s.state.problems) == 0 {
 		return slices.Clone(s.state.problems)
@@ -103,8 +100,8 @@ func (s *Source) Problems() []*contract.Problem {
 }
 
 // Changed returns a channel for one controller. Call it before the manager starts. Whenever the result of Current,
-// Problems or Published changes, the channel receives an event about the WindowsMachineConfig. If the controller hasn't
-// received the last event yet, no other event is added.
+// Problems or Published changes, the channel receives an event. Events that the controller hasn't received yet are
+// merged.
 func (s *Source) Changed() <-chan event.GenericEvent {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,9 +118,8 @@ func (s *Source) Published() (desired blueprint.Desired, generation int64, ok bo
 	return s.state.desired, s.state.generation, s.state.published
 }
 
-// readFacts returns the facts that were read last. Hosts may be unable to join with these facts, or the facts may not
-// be published yet. If no facts have been read, readFacts returns an error: either the problems that prevent hosts from
-// joining, or that no facts have been read yet. The caller must not change the result.
+// readFacts returns the facts that were read last, even if hosts can't join with them. If no facts have been read, the
+// error says why. The caller must not change the result.
 func (s *Source) readFacts() (blueprint.Facts, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -137,20 +133,20 @@ func (s *Source) readFacts() (blueprint.Facts, error) {
 }
 
 // Reserved returns the addresses and names that no host may have: the names and addresses of the API server, and the
-// networks of pods and services. If not all of them are known, it returns none of them, and an error. It ignores other
-// problems that prevent hosts from joining, because existing nodes still need serving certificates.
+// networks of pods and services. If not all of them are known, it returns an error. It ignores other problems, because
+// existing nodes still need serving certificates.
 func (s *Source) Reserved(context.Context) ([]netip.Prefix, []string, error) {
 	known, err := s.addresses()
 	return known.Reserved(), known.ReservedNames(), err
 }
 
-// ServiceNetwork returns the prefix of the cluster's service addresses, or an error if a reserved address is unknown.
+// ServiceNetwork returns the prefix of the cluster's service addresses. If a reserved address is unknown, it fails.
 func (s *Source) ServiceNetwork(context.Context) (netip.Prefix, error) {
 	known, err := s.addresses()
 	return known.ServiceNetwork, err
 }
 
-// addresses returns the facts that were read last if they contain all reserved addresses and names, or an error.
+// addresses returns the facts that were read last, unless they lack reserved addresses or names.
 func (s *Source) addresses() (blueprint.Facts, error) {
 	known, err := s.readFacts()
 	if err == nil {
@@ -162,7 +158,7 @@ func (s *Source) addresses() (blueprint.Facts, error) {
 	return known, nil
 }
 
-// Platform returns the cluster's platform, even if hosts can't join, or an error while the platform is unknown.
+// Platform returns the cluster's platform, even if hosts can't join. While the platform is unknown, it fails.
 func (s *Source) Platform(context.Context) (contract.Platform, error) {
 	known, err := s.readFacts()
 	return known.Platform, err

@@ -16,8 +16,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// sweep deletes forged objects of revisions at once, and revisions that nothing has used for the grace period. next is
-// the time until the next sweep, or 0 if none is needed. The grace period starts again when the operator restarts.
+// sweep deletes forged objects of revisions at once, and revisions that nothing has used for the grace period. The
+// grace period starts again when the operator restarts. next is the time until the next sweep, or 0.
 func (p *publisher) sweep(ctx context.Context) (next time.Duration, err error) {
 	current, _, ok := p.source.Published()
 	if !ok {
@@ -66,8 +66,8 @@ func (p *publisher) sweep(ctx context.Context) (next time.Duration, err error) {
 	return next, nil
 }
 
-// used returns the revisions that must be kept. These are the revisions that Nodes have, will have, have staged or may
-// roll back to, and the revisions of hosts that are joining.
+// used returns the revisions to keep: the revisions that Nodes have, will have, have staged or may roll back to, and
+// the revisions of hosts that are joining.
 func (p *publisher) used(ctx context.Context) (map[string]bool, error) {
 	all := map[string]bool{}
 	nodes, instances := &corev1.NodeList{}, &v1alpha1.WindowsInstanceList{}
@@ -94,7 +94,7 @@ func (p *publisher) used(ctx context.Context) (map[string]bool, error) {
 	return all, nil
 }
 
-// retire deletes a ConfigMap or Secret of the operator for the reason why. If why is empty, retire does nothing.
+// retire deletes a ConfigMap or Secret of the operator. If there is no reason (why), it does nothing.
 func (p *publisher) retire(ctx context.Context, object client.Object, why string) error {
 	if why == "" || !isOurs(object) || !object.GetDeletionTimestamp().IsZero() { // it may be kept by a finalizer
 		return nil

@@ -21,14 +21,14 @@ import (
 const (
 	// claimPeriod is how often the operator renews its claim on the nodes.
 	claimPeriod = 5 * time.Minute
-	// claimExpiry is how long a claim is valid after its last renewal. It is so long that the operator can miss two
-	// renewals. A restart of the operator on another node takes less time.
+	// claimExpiry is how long a claim is valid after its last renewal. An operator can miss two renewals, and its
+	// restart on another node takes less time.
 	claimExpiry = 3 * claimPeriod
 )
 
 // OwnedElsewhere reports whether the Windows nodes belong to an operator in another namespace, and why. As long as that
-// operator has hosts, the nodes belong to it, even if it isn't running, because no other operator has the instances of
-// these hosts. A claim with a time far in the future doesn't count, because a wrong clock wrote it.
+// operator has hosts, the nodes belong to it, even if it isn't running, because only it has the instances of these
+// hosts. A claim with a time far in the future comes from a wrong clock and doesn't count.
 func OwnedElsewhere(status v1alpha1.WindowsMachineConfigStatus, namespace string,
 	now time.Time) (why string, owned bool) {
 	owner := status.Operator
@@ -44,8 +44,8 @@ func OwnedElsewhere(status v1alpha1.WindowsMachineConfigStatus, namespace string
 }
 
 // Claim claims the Windows nodes of the cluster for the operator in this namespace. If they belong to another operator,
-// it fails with ReasonAnotherOperator. If two operators claim at the same time, the API server accepts one write. A
-// repeated call renews the claim if it is old enough. c must not read from a cache.
+// Claim fails with ReasonAnotherOperator. If two operators claim at the same time, the API server accepts one write. A
+// repeated call renews an old claim. c must not read from a cache.
 func Claim(ctx context.Context, c client.Client, namespace string, now func() time.Time) error {
 	return retry.OnError(retry.DefaultRetry, func(err error) bool {
 		return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err)
@@ -84,14 +84,14 @@ func claim(ctx context.Context, c client.Client, namespace string, now time.Time
 	return nil
 }
 
-// Claimer renews the claim while the operator runs. If the nodes belong to another operator, the process exits.
+// Claimer renews the claim while the operator runs.
 type Claimer struct {
 	// Client must not read from a cache.
 	Client    client.Client
 	Namespace string
 }
 
-// Start renews the claim until ctx is done. It returns an error if the nodes belong to another operator.
+// Start renews the claim until ctx is done. If the nodes belong to another operator, it fails, and the process exits.
 func (c Claimer) Start(ctx context.Context) error {
 	return wait.PollUntilContextCancel(ctx, claimPeriod, true, func(ctx context.Context) (bool, error) {
 		ctx, cancel := context.WithTimeout(ctx, claimPeriod/2)

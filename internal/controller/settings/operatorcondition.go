@@ -18,11 +18,11 @@ import (
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 )
 
-// eventOperatorCondition is the reason of the event that reports that the OperatorCondition could not be written. OLM
-// reads from the OperatorCondition whether an upgrade is safe.
+// eventOperatorCondition is the reason of the event about a failed write of the OperatorCondition. OLM reads from this
+// object whether an upgrade is safe.
 const eventOperatorCondition = "OperatorConditionError"
 
-// lookAgain is how often the OperatorCondition is read without an event, because the operator may not watch it.
+// lookAgain is how often the OperatorCondition is read, because the operator may not watch it.
 const lookAgain = 10 * time.Minute
 
 // operatorConditionKind returns OLM's kind OperatorCondition. This module doesn't import its Go types.
@@ -30,8 +30,8 @@ func operatorConditionKind() schema.GroupVersionKind {
 	return schema.GroupVersionKind{Group: "operators.coreos.com", Version: "v2", Kind: "OperatorCondition"}
 }
 
-// tellOLM copies the condition Upgradeable to the OperatorCondition that OLM created for this operator, if it differs.
-// OLM lets the operator write no other OperatorCondition. tellOLM changes no other condition in the object.
+// tellOLM copies the condition Upgradeable to the OperatorCondition that OLM created for this operator. OLM lets the
+// operator write no other OperatorCondition.
 func (r *Reconciler) tellOLM(ctx context.Context, status v1alpha1.WindowsMachineConfigStatus) error {
 	condition := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionUpgradeable)
 	if r.OperatorCondition == "" || condition == nil {

@@ -13,10 +13,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// maxFailures is how many failures the status lists, at most.
 const maxFailures = 20
 
-// rollout writes the progress of the desired revision to the status. It returns how many nodes failed at this revision.
+// rollout writes the progress of the desired revision to the status. failed is how many nodes failed at this revision.
 // If the instance of a failed node is removed, the status still lists the failure.
 func rollout(status *v1alpha1.WindowsMachineConfigStatus, f Facts) (failed int) {
 	if f.DesiredRevision == "" || f.Config == nil {
@@ -76,7 +75,6 @@ func count1(yes bool) int32 {
 	return 0
 }
 
-// waitsFor returns why none of the waiting nodes is being upgraded.
 func waitsFor(f Facts, r v1alpha1.RolloutStatus, waiting []*v1alpha1.WindowsInstance) string {
 	spec := f.Config.Spec.Rollout
 	if len(waiting) == 0 {
@@ -108,7 +106,7 @@ func waitsFor(f Facts, r v1alpha1.RolloutStatus, waiting []*v1alpha1.WindowsInst
 		"spec.rollout.maxUnavailable is %s", contract.CountAre(int(r.Unavailable), "node"), budget)
 }
 
-// nextTry returns the node that is retried first. It returns nil unless all waiting nodes failed and wait for a retry.
+// nextTry returns the node that is retried first, or nil unless all waiting nodes failed and wait for a retry.
 func nextTry(waiting []*v1alpha1.WindowsInstance, now time.Time) (first *v1alpha1.WindowsInstance) {
 	for _, one := range waiting {
 		update := one.Status.Upgrade()
@@ -122,7 +120,6 @@ func nextTry(waiting []*v1alpha1.WindowsInstance, now time.Time) (first *v1alpha
 	return first
 }
 
-// hostProgress is the progress of a joined host's change to a revision.
 type hostProgress struct {
 	revision, failed, next                       string
 	updated, staged, moving, unavailable, paused bool
@@ -140,14 +137,14 @@ func progress(i *v1alpha1.WindowsInstance, revision string) hostProgress {
 		}
 		p.revision = update.Revision
 		p.staged = update.Step != v1alpha1.StepStaging
-		// In an upgrade over SSH, the operator connects to the host before it requests a slot for the host.
+		// In an upgrade over SSH, the operator connects to the host before it requests a slot.
 		p.moving = p.moving || !p.staged || update.Step == v1alpha1.StepSwitching
 	}
 	return p
 }
 
-// failures merges the failures in the status with the instances' failures. It keeps the newest failure of each node,
-// newest first. If a joined instance no longer reports a failure at this revision, its failure is removed.
+// failures merges the failures in the status with the instances' failures: the newest failure of each node, newest
+// first. If a joined instance reports no failure at this revision, its failure is removed.
 func failures(before []v1alpha1.RolloutFailure, f Facts) []v1alpha1.RolloutFailure {
 	byNode := map[string]v1alpha1.RolloutFailure{}
 	for _, one := range before {
@@ -176,5 +173,5 @@ func failures(before []v1alpha1.RolloutFailure, f Facts) []v1alpha1.RolloutFailu
 	return all
 }
 
-// waitingRetry is how often a waiting rollout is checked, because no event reports an opening maintenance window.
+// waitingRetry is how often a waiting rollout is checked: no event reports that a maintenance window opens.
 const waitingRetry = time.Minute

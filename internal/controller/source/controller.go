@@ -29,12 +29,12 @@ import (
 const (
 	controllerName = "source"
 	// absenceGrace is how long the ConfigMap may be absent before its hosts are removed, because `kubectl replace
-	// --force` deletes and creates it within seconds. To remove all hosts, a user can empty the ConfigMap instead.
+	// --force` deletes and creates the ConfigMap within seconds.
 	absenceGrace = time.Minute
 	// staleRetry is the pause before a retry if the cache lags behind the API server.
 	staleRetry = time.Second
-	// refusedRetry is how often the operator retries to create an instance that the API server refuses. The operator
-	// retries without an event, because no event reports when the cause, such as a quota, changes.
+	// refusedRetry is how often the operator tries again to create an instance that the API server refuses. No event
+	// reports that the cause, such as a quota, has changed.
 	refusedRetry = 30 * time.Second
 )
 
@@ -45,9 +45,9 @@ type Reconciler struct {
 	live      client.Reader
 	events    events.EventRecorder
 	namespace string
-	// reported contains entries' problems that have an event. problems collects why valid entries have no instance.
+	// reported contains problems of entries that have an event. problems collects why valid entries have no instance.
 	reported, problems *problem.State
-	// absentSince is when the ConfigMap became absent. If the operator restarts, absenceGrace starts again.
+	// absentSince is when the ConfigMap became absent, or nil. If the operator restarts, absenceGrace starts again.
 	absentSince atomic.Pointer[time.Time]
 	now         func() time.Time
 }
@@ -71,8 +71,8 @@ func Setup(mgr ctrl.Manager, namespace string, problems *problem.State) error {
 }
 
 // Reconcile applies the whole list of hosts to the instances. If the ConfigMap is absent for longer than absenceGrace,
-// all instances that were created from it are removed. If the ConfigMap is empty, they are removed at once. While a
-// finalizer delays the deletion of the ConfigMap, its content still applies, but no new instances are created.
+// its instances are removed. If the ConfigMap is empty, they are removed at once. While a finalizer delays the deletion
+// of the ConfigMap, its content still applies, but no new instances are created.
 func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
 	list := &corev1.ConfigMap{}
 	err := r.client.Get(ctx, types.NamespacedName{Namespace: r.namespace, Name: contract.InstancesConfigMap}, list)
@@ -111,7 +111,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 }
 
 // carryOut carries out the parts of the plan independently, and joins their errors. refused contains the entries whose
-// instances the API server refused. again is the time until the next reconcile, or 0 if none is needed.
+// instances the API server refused. again is the time until the next reconcile, or 0.
 func (r *Reconciler) carryOut(ctx context.Context, list *corev1.ConfigMap, p plan) (refused []inventory.Rejected,
 	again time.Duration, err error) {
 	var all []error
@@ -142,9 +142,9 @@ func (r *Reconciler) carryOut(ctx context.Context, list *corev1.ConfigMap, p pla
 	return refused, again, errors.Join(all...)
 }
 
-// isNewest reports whether the list from the cache is the same as in the API server. The cache of the list may be older
-// than the cache of the instances, for example after the operator was suspended. With such an old list, the operator
-// would remove a host that was just added to the list.
+// isNewest reports whether the list from the cache is the same as in the API server. If the list is older than the
+// cached instances, for example after the operator was suspended, the operator would remove a host that was just added
+// to the list.
 func (r *Reconciler) isNewest(ctx context.Context, list *corev1.ConfigMap) (bool, error) {
 	now := &corev1.ConfigMap{}
 	err := r.live.Get(ctx, types.NamespacedName{Namespace: r.namespace, Name: contract.InstancesConfigMap}, now)

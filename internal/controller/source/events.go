@@ -14,14 +14,14 @@ import (
 	"github.com/windows-nodes/wmco/internal/inventory"
 )
 
-// Reasons of events, which are part of the contract with users. eventRejected is for an entry that doesn't become a
-// node. eventTeardown is for hosts that are removed.
+// Reasons of events. Users rely on these reasons. eventRejected is about an entry that doesn't become a node.
+// eventTeardown is about hosts that are removed.
 const (
 	eventRejected = "InstanceSetupFailure"
 	eventTeardown = "InstanceTeardown"
 )
 
-// grace returns the rest of absenceGrace, or 0. At its start, an event reports how many hosts will be removed.
+// grace returns the rest of absenceGrace, or 0. When the grace begins, an event reports how many hosts will be removed.
 func (r *Reconciler) grace(ctx context.Context, instances []v1alpha1.WindowsInstance) time.Duration {
 	now := r.now()
 	if since := r.absentSince.Load(); since != nil && !since.After(now) {
@@ -48,9 +48,9 @@ func (r *Reconciler) grace(ctx context.Context, instances []v1alpha1.WindowsInst
 	return absenceGrace
 }
 
-// tellRejected reports the entries that don't become instances. It sends one event about the list for each problem. The
-// event's reference contains the field path of the entry. Otherwise, Kubernetes would count all entries with the same
-// reason as one event, with the note of the first entry.
+// tellRejected sends one event about the list for each entry that doesn't become an instance. The event's reference
+// contains the field path of the entry. Otherwise, Kubernetes would count all entries with the same reason as one
+// event, with the note of the first entry.
 func (r *Reconciler) tellRejected(list *corev1.ConfigMap, rejected []inventory.Rejected) {
 	if list.UID == "" {
 		return // the ConfigMap doesn't exist

@@ -8,7 +8,6 @@ import (
 	"github.com/windows-nodes/wmco/internal/inventory"
 )
 
-// plan lists the changes that make the instances match the entries.
 type plan struct {
 	create   []inventory.Entry
 	update   []update
@@ -61,8 +60,8 @@ func decide(entries []inventory.Entry, rejected []inventory.Rejected, instances 
 	return p
 }
 
-// index returns all instances by name. taken maps addresses to instances that don't come from the list and own the
-// address. A preflight-only instance owns no address.
+// index returns all instances by name. taken maps each address to an instance that has it and doesn't come from the
+// list. A preflight-only instance owns no address.
 func index(instances []v1alpha1.WindowsInstance) (named map[string]v1alpha1.WindowsInstance, taken map[string]string) {
 	named, taken = map[string]v1alpha1.WindowsInstance{}, map[string]string{}
 	for _, instance := range instances {
@@ -78,8 +77,8 @@ func ours(instance v1alpha1.WindowsInstance) bool {
 	return instance.Spec.Source != nil && instance.Spec.Source.Kind == v1alpha1.SourceConfigMap
 }
 
-// differs reports whether the instance's spec must be changed to match the entry. If the entry sets no host key, the
-// host key in the instance is not changed, because a user may have set it there.
+// differs reports whether the instance's spec must be changed to match the entry. Without a host key in the entry, the
+// host key in the instance stays, because a user may have set it there.
 func differs(instance v1alpha1.WindowsInstance, entry inventory.Entry) bool {
 	return instance.Spec.Username != entry.User || instance.Spec.Port != entry.Port ||
 		entry.HostKey != "" && instance.Spec.HostKey != entry.HostKey
