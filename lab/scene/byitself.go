@@ -91,7 +91,7 @@ func (s *Scene) Join(ctx context.Context, hosts ...*fleet.Host) error {
 	var group errgroup.Group
 	for _, host := range hosts {
 		group.Go(func() error {
-			_, command, err := s.Invite(ctx, NameOf(host))
+			_, command, err := s.Invite(ctx, NameOf(host), host.Address().Addr().String())
 			if err != nil {
 				return err
 			}
@@ -116,12 +116,13 @@ func (s *Scene) Remove(ctx context.Context, leaver *fleet.Host) error {
 	return s.List(ctx, stay...)
 }
 
-// Invite creates the WindowsInstance of a host that joins by itself. It returns the WindowsInstance and the command to
-// run on the host.
-func (s *Scene) Invite(ctx context.Context, name string) (instance *v1alpha1.WindowsInstance, command string,
-	err error) {
+// Invite creates the WindowsInstance of a host that joins by itself. addresses are the host's addresses. The lab's hosts
+// have loopback addresses, and kubelet gets no serving certificate for a loopback address that only the host reports.
+// Invite returns the WindowsInstance and the command to run on the host.
+func (s *Scene) Invite(ctx context.Context, name string, addresses ...string) (instance *v1alpha1.WindowsInstance,
+	command string, err error) {
 	instance = &v1alpha1.WindowsInstance{ObjectMeta: metav1.ObjectMeta{Namespace: s.options.Namespace, Name: name},
-		Spec: v1alpha1.WindowsInstanceSpec{Address: name, ByItself: &v1alpha1.ByItself{}}}
+		Spec: v1alpha1.WindowsInstanceSpec{Address: name, Addresses: addresses, ByItself: &v1alpha1.ByItself{}}}
 	if err = s.Client.Create(ctx, instance); err != nil {
 		return nil, "", fmt.Errorf("creating WindowsInstance %s: %w", name, err)
 	}
