@@ -71,7 +71,7 @@ func connContext(ctx context.Context, conn net.Conn) context.Context {
 	return context.WithValue(ctx, connectionKey{}, conn)
 }
 
-// spoken records that the connection of the request with the context ctx is no longer silent.
+// spoken records that a request's connection is no longer silent. ctx is the context of the request.
 func spoken(ctx context.Context) {
 	if c, ok := ctx.Value(connectionKey{}).(*connection); ok {
 		c.settled.Store(true)

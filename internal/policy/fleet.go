@@ -122,7 +122,7 @@ func NewFleet(nodes []corev1.Node, instances []v1alpha1.WindowsInstance, sets []
 	return fleet
 }
 
-// withReplaced returns a copy of the sets that already marks each host whose Machine has a slot as leaving.
+// withReplaced returns a copy of the sets, where each host whose Machine has a slot is already leaving.
 func withReplaced(sets []Set, slots []Slot) []Set {
 	sets = slices.Clone(sets)
 	for i := range sets {

@@ -46,8 +46,8 @@ func JudgeOrphan(node *corev1.Node, released bool, since, now time.Time) Orphan 
 	return orphan
 }
 
-// isOrphan reports whether the operator cordoned a Node because it has no instance. A Node that still has the
-// annotation with its instance doesn't count, because the instance may be being replaced.
+// isOrphan reports whether the operator cordoned a Node because it has no instance. A Node that still has
+// contract.InstanceAnnotation doesn't count, because its instance may be being replaced.
 func isOrphan(node *corev1.Node) bool {
 	return node.Annotations[contract.InstanceAnnotation] == "" &&
 		(IsOurs(node) || node.Annotations[contract.CordonedAnnotation] == "true")
