@@ -13,7 +13,6 @@ import (
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 )
 
-// requestTimeout is the time limit of each request to a workload cluster.
 const requestTimeout = 20 * time.Second
 
 // connect returns a client of a workload cluster. It refuses a kubeconfig that names a file or a program. The client

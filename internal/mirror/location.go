@@ -191,8 +191,7 @@ func parseLocation(text string) (Location, error) {
 	return l, checkRepository(path)
 }
 
-// longestLocation is the maximum length of a location: 253 characters of a host name, 5 of a port, 255 of a repository
-// name, and two separators.
+// longestLocation allows for a host name, a colon, a port, a slash and a repository name of the maximum lengths.
 const longestLocation = 253 + 1 + 5 + 1 + 255
 
 // checkHost checks host[:port] in lower case. It refuses a host that containerd would not recognise as a registry: at

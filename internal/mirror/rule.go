@@ -89,8 +89,7 @@ func (r Rules) find(name Location) entry {
 	return r.findDomain(name)
 }
 
-// findPath returns the entry for name, or else for the nearest namespace above name, or else for its host. It ignores
-// entries for domains.
+// findPath returns the entry for name, or for the nearest namespace above it, or for its host, but not for a domain.
 func (r Rules) findPath(name Location) (entry, bool) {
 	for {
 		if found, ok := r.entries[name]; ok || name.Path == "" {

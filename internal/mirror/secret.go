@@ -129,6 +129,5 @@ func matches(pattern, host string) bool {
 	return ok && err == nil
 }
 
-// Unusable lists the keys of unusable entries, each quoted and shortened. An entry is unusable if it is invalid, or if
-// it names a credential helper.
+// Unusable lists the keys of entries that are invalid or name a credential helper, each quoted and shortened.
 func (s PullSecret) Unusable() []string { return slices.Clone(s.unusable) }

@@ -15,8 +15,7 @@ const (
 	NeverContactSource    Policy = "NeverContactSource"
 )
 
-// Set is one entry of an ImageDigestMirrorSet or ImageTagMirrorSet as the user wrote it, not yet
-// checked.
+// Set is one entry of an ImageDigestMirrorSet or ImageTagMirrorSet as the user wrote it, not yet checked.
 type Set struct {
 	// Object is the name of this entry's object in messages: ImageDigestMirrorSet/<name>.
 	Object string

@@ -19,9 +19,8 @@ import (
 // maxText is the maximum length of an annotation with a problem, in characters. Longer text is cut at the end.
 const maxText = 512
 
-// timeout bounds a request about one object. readTimeout bounds a request that lists objects or starts a watch. These
-// limits are needed because a proxy or a load balancer may keep a connection open although the API server doesn't
-// answer.
+// timeout bounds a request about one object. readTimeout bounds a request that lists objects or starts a watch. A proxy
+// or a load balancer may keep a connection open although the API server doesn't answer.
 const (
 	timeout     = 15 * time.Second
 	readTimeout = time.Minute

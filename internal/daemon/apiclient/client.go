@@ -38,8 +38,7 @@ type Options struct {
 	Server   Server
 	Identity Identity
 	Token    string
-	// Kubeconfig is the path of the daemon's kubeconfig. Open reads only the API server's address and CA from it,
-	// because the client authenticates with the daemon's certificate.
+	// Kubeconfig is the path of the daemon's kubeconfig. Open reads only the API server's address and CA from it.
 	Kubeconfig string
 	// CABundle is the path of a file with additional trusted CAs, or empty. The file need not exist.
 	CABundle string

@@ -44,8 +44,7 @@ func Daemon(files winos.Files, node string) Identity {
 		Groups: []string{contract.DaemonGroup}, Request: "wicd-" + node + "-"}
 }
 
-// PendingKey returns the key for a certificate request. It returns the key of an earlier call if there is one, and
-// creates a key otherwise. The directory of the key must exist.
+// PendingKey returns the key of an earlier call, or else creates a key. The directory of the key must exist.
 func (i Identity) PendingKey() (*ecdsa.PrivateKey, error) {
 	content, err := winos.ReadFile(i.Files, i.Pending)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

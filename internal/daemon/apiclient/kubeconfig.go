@@ -69,8 +69,7 @@ func Kubeconfig(name, namespace string, server Server, user clientcmdapi.AuthInf
 	return content, nil
 }
 
-// readKubeconfig returns the API server that a kubeconfig on the host names. The file must contain the CA, as it does
-// if the operator's program or kubelet has written it.
+// readKubeconfig returns the API server in a kubeconfig on the host. The file must contain the CA.
 func readKubeconfig(files winos.Files, path string) (server Server, err error) {
 	content, err := winos.ReadFile(files, path)
 	if err == nil {
@@ -84,8 +83,7 @@ func readKubeconfig(files winos.Files, path string) (server Server, err error) {
 
 // Kubeconfigs returns the paths of the kubeconfigs of the node's programs, except the daemon's. Each program reads its
 // kubeconfig once, when it starts. If kubelet starts without a valid kubeconfig and certificate, it creates its
-// kubeconfig from its bootstrap kubeconfig (kubernetes, pkg/kubelet/certificate/bootstrap). This happens when kubelet
-// starts for the first time, and after the daemon has removed the kubeconfig and the certificate.
+// kubeconfig from its bootstrap kubeconfig (kubernetes, pkg/kubelet/certificate/bootstrap).
 func Kubeconfigs() []string {
 	paths := []string{contract.PathKubeconfig}
 	for _, t := range contract.ServiceTokens() {

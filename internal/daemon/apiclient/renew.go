@@ -57,8 +57,7 @@ type Renewer struct {
 	// Renewed is called after a new certificate has been stored. If it returns an error, it is called again later.
 	Renewed func() error
 	Clock   clock.Clock
-	// Spread returns a number in [0,1): the larger the number, the earlier this daemon renews. If Spread is nil, the
-	// number is random.
+	// Spread returns a number in [0,1): the larger it is, the earlier this daemon renews. Default: random.
 	Spread func() float64
 }
 
@@ -73,8 +72,7 @@ func pauseFor(leaf *x509.Certificate, longest time.Duration) time.Duration {
 	return min(longest, max(time.Second, leaf.NotAfter.Sub(leaf.NotBefore)/pausePart))
 }
 
-// Run renews the certificate when it is due, until ctx ends. If a renewal fails, Run logs this and retries, and the
-// current certificate stays in use.
+// Run renews the certificate when it is due, until ctx ends. If a renewal fails, Run logs this and retries.
 func (r *Renewer) Run(ctx context.Context) {
 	log := logr.FromContextOrDiscard(ctx)
 	spread := rand.Float64

@@ -148,9 +148,8 @@ func Get(ctx context.Context, client dynamic.ResourceInterface, name string) (fo
 	return read(ctx, client, name, "")
 }
 
-// GetCached reads one object. It returns nil if the object doesn't exist. The object's name must be derived from its
-// content, so that any version of the object is correct. Then the API server may answer from its cache and need not ask
-// etcd for the newest version. This helps when hundreds of daemons read the same object at the same time.
+// GetCached reads one object, or returns nil if the object doesn't exist. The name must be derived from the content, so
+// that any version is correct. Then the API server answers hundreds of daemons from its cache, without asking etcd.
 func GetCached(ctx context.Context, client dynamic.ResourceInterface, name string) (*unstructured.Unstructured, error) {
 	found, _, err := read(ctx, client, name, "0")
 	if found == nil && err == nil {
@@ -159,8 +158,7 @@ func GetCached(ctx context.Context, client dynamic.ResourceInterface, name strin
 	return found, err
 }
 
-// read reads the newest version of one object. If the parameter `at` is "0", it returns any version from the API
-// server's cache.
+// read reads the newest version of an object. If at is "0", it reads any version from the API server's cache.
 func read(ctx context.Context, client dynamic.ResourceInterface, name, at string) (found *unstructured.Unstructured,
 	version string, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, readTimeout, errNoAnswer)
@@ -177,7 +175,6 @@ func read(ctx context.Context, client dynamic.ResourceInterface, name, at string
 	return found, list.GetResourceVersion(), nil
 }
 
-// listAndWatch reads the object and watches it until an error occurs.
 func (w *Watch) listAndWatch(ctx context.Context) error {
 	found, version, err := Get(ctx, w.client, w.name)
 	if err != nil {

@@ -10,8 +10,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/plan"
 )
 
-// addressGrace is how long the host may lack the node's address before the node gets another address. The address
-// disappears for a short time while a link is down and while HNS creates a network.
+// addressGrace is how long the host may lack the node's address, as while a link is down or HNS creates a network.
 const addressGrace = time.Minute
 
 // nodeIP returns the address that the instance sets, or else the node's last address. If the node has no last address,

@@ -65,7 +65,6 @@ func (f *fight) isAbout(step plan.Step) bool {
 
 func (f *fight) on() bool { return len(f.times) >= maxRepeats }
 
-// quiet returns the time since the last step.
 func (f *fight) quiet(now time.Time) time.Duration { return winos.Age(now, f.times[len(f.times)-1]) }
 
 // over reports whether the conflict has ended, because no step was needed for long enough.
@@ -89,7 +88,6 @@ func (r *repeats) took(step plan.Step) {
 	}
 }
 
-// held reports whether a step must be skipped for now, because something undoes it every time.
 func (r *repeats) held(step plan.Step) bool {
 	f := r.of[subjectOf(step)]
 	return f != nil && f.isAbout(step) && f.on() && f.quiet(r.now()) < f.pause

@@ -66,14 +66,12 @@ func (l *histories) saw(name string, s winos.Service) {
 	l.is(name, s.State == winos.ServiceRunning, s.PID)
 }
 
-// ended reports whether a service that was up at the last check has ended.
 func (l *histories) ended(name string, s winos.Service) bool {
 	known := l.of[name]
 	return known != nil && known.up && (s.State != winos.ServiceRunning || known.pid != 0 && known.pid != s.PID)
 }
 
-// failsTrial reports whether a service that we started in this trial has ended right after its start, or has ended too
-// often. An occasional restart by someone else during a long trial doesn't count as a failure.
+// failsTrial reports whether a service that we started in this trial ended right after its start, or too often.
 func (l *histories) failsTrial(name string, s winos.Service) bool {
 	known := l.of[name]
 	if known == nil || !known.tried {

@@ -14,12 +14,10 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// maxResumes limits how often we try to start another vendor's service again. If all attempts fail, the service's owner
-// must repair it.
+// maxResumes limits our attempts to start another vendor's service. If they fail, the service's owner must repair it.
 const maxResumes = 3
 
-// Stop stops a managed service, if it exists. It records the dependants that stop with the service. The next pass
-// starts these dependants again.
+// Stop stops a managed service, if it exists. It records the dependants, and the next pass starts them again.
 func Stop(ctx context.Context, services winos.Services, stateFile *state.File, name string) error {
 	if err := stateFile.Change(func() error { interrupt(ctx, services, stateFile, name); return nil }); err != nil {
 		return FileProblem(err)

@@ -49,8 +49,7 @@ func Open(files winos.Files, path string, now func() time.Time) *Writer {
 	return w
 }
 
-// Limit changes the limits. If the size or the count is 0, Limit uses the default, because the daemon's log must never
-// fill the disk.
+// Limit changes the limits. A size or count of 0 means the default, so that the log never fills the disk.
 func (w *Writer) Limit(limits contract.Log) {
 	if limits.MaxSize <= 0 {
 		limits.MaxSize = DefaultSize

@@ -27,8 +27,7 @@ import (
 
 // Reasons of events.
 const (
-	// ReasonFallback means that a pull succeeded, but a source had failed before or had interrupted the transfer. The
-	// message says why.
+	// ReasonFallback means that a pull succeeded after a source had failed or had interrupted the transfer.
 	ReasonFallback = "MirrorFallback"
 	// ReasonUnavailable means that no registry could provide the complete image.
 	ReasonUnavailable = "ImageUnavailable"
@@ -36,20 +35,16 @@ const (
 	ReasonRefused = "ImageRefused"
 )
 
-// Times and limits of events.
 const (
-	// gatherPeriod is how long the Reporter waits for more reports after the first one, because an image has several
-	// parts.
+	// gatherPeriod is how long the Reporter waits for further reports, because an image has several parts.
 	gatherPeriod = 2 * time.Second
 	// repeatAfter is the time until an event is repeated if its cause continues. It is short enough that there is
 	// always a current event (the API server keeps an event for an hour), and long enough that the count is meaningful.
 	repeatAfter = 20 * time.Minute
 	// lookInterval is the time until the next check for due events if no report arrives, or after a failure.
-	lookInterval = time.Minute
-	// createTimeout bounds one request.
+	lookInterval  = time.Minute
 	createTimeout = 15 * time.Second
-	// maxSubjects bounds the number of subjects in memory.
-	maxSubjects = 256
+	maxSubjects   = 256
 )
 
 // subject is the topic of one event. It is either an image that no registry could provide, or a set of registries that
@@ -70,7 +65,6 @@ func (s *subject) isDue(now time.Time) bool {
 	return s.reportedAt.IsZero() || s.count > s.counted && winos.Age(now, s.reportedAt) >= repeatAfter
 }
 
-// file adds a report to its subject.
 func (h *Reporter) file(r resolver.Report) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -128,7 +122,6 @@ func (h *Reporter) tell(ctx context.Context, client dynamic.Interface) error {
 	return nil
 }
 
-// due returns copies of the subjects that are due. tell creates their events in this order.
 func (h *Reporter) due(now time.Time) (due []subject) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

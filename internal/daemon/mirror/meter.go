@@ -16,8 +16,7 @@ import (
 // writeEvery is the time between checks of the counters. It ensures a check between any two scrapes.
 const writeEvery = 15 * time.Second
 
-// Write updates the metrics file until ctx ends. It writes the file when a counter has changed. If the file can't be
-// written, for example because the exporter is reading it, Write retries at the next check.
+// Write writes the metrics file whenever a counter has changed, until ctx ends. It retries a failed write.
 func (h *Reporter) Write(ctx context.Context) {
 	var written []byte
 	failed := false
@@ -37,7 +36,6 @@ func (h *Reporter) Write(ctx context.Context) {
 	})
 }
 
-// meter returns the counters in Prometheus' text format.
 func (h *Reporter) meter() ([]byte, error) {
 	families, err := h.metrics.Gather()
 	if err != nil {

@@ -26,8 +26,7 @@ type ReporterOptions struct {
 type Reporter struct {
 	ReporterOptions
 	news chan struct{}
-	// limiter limits the events of one node. If a mirror is down, there are only a few events. But if pods request
-	// thousands of images that don't exist, the events must not flood the API server.
+	// limiter limits the node's events, because pods may request thousands of images that don't exist.
 	limiter *rate.Limiter
 	serial  int64 // of the last event
 	metrics *resolver.Metrics

@@ -16,8 +16,7 @@ import (
 const (
 	dialTimeout = 10 * time.Second
 	keepAlive   = 30 * time.Second
-	// answerTimeout bounds the wait for the first byte of a response. A busy payload server responds at once that it is
-	// busy, and doesn't let the daemon wait.
+	// answerTimeout limits the wait for a response's first byte. A busy server responds at once that it is busy.
 	answerTimeout = time.Minute
 )
 

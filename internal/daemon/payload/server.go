@@ -42,8 +42,7 @@ func (d *Server) Open(ctx context.Context, digests []string, offset int64) (io.R
 		if trouble == nil {
 			return body, nil
 		}
-		// Prefer the error of a busy server. A retry at a busy server is likely to succeed, unlike a retry at an
-		// unreachable one.
+		// Prefer the error of a busy server: a retry there is more likely to succeed than at an unreachable server.
 		if !errors.As(err, &busy) {
 			err = trouble
 		}

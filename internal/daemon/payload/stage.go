@@ -167,8 +167,7 @@ func (s *Stager) step(ctx context.Context) time.Duration {
 	}
 	s.tried = t
 	s.do(ctx, t)
-	// Pause even after a success, because the watch may show the write to the Node only later, and because a virus
-	// scanner may remove the payload.
+	// Pause even after a success: the watch may show our write late, and a virus scanner may remove the payload.
 	s.pause = loop.Grow(s.pause, 2, firstPause, lastPause)
 	s.again = s.Clock.Now().Add(loop.Jitter(s.pause))
 	return 0

@@ -57,11 +57,9 @@ type Desired struct {
 // Service is one Windows service.
 type Service struct {
 	winos.ServiceConfig
-	// Inputs is the digest of everything that the service's process reads at its start. If Inputs changes, the service
-	// restarts.
+	// Inputs is the digest of everything that the service's process reads at its start. A change restarts the service.
 	Inputs string
-	// RequiresFile is the path of another program's file, or empty. If this file is missing, the service stays
-	// unchanged.
+	// RequiresFile is another program's file, or empty. If the file is missing, the service stays unchanged.
 	RequiresFile string
 	// Waiting is the problem that a value is unknown, or nil. While it is set, the service stays unchanged.
 	Waiting *contract.Problem
@@ -101,11 +99,9 @@ func Description(service string) string { return contract.ManagedDescription + "
 type Input struct {
 	Manifest     contract.Manifest
 	Confidential contract.Confidential
-	// Registry lists the files that tell containerd where to find images. If it is nil, these files are unknown. If it
-	// is empty, there are no such files.
+	// Registry lists containerd's files about registries. nil means unknown. An empty list means that there are none.
 	Registry []contract.File
-	// Inherited reports whether the service manager still passes a variable to services although the daemon has deleted
-	// the variable. The name is in lower case.
+	// Inherited reports whether the service manager still passes a deleted variable to services. name is in lower case.
 	Inherited func(name string) bool
 	Scope     Scope
 	Node      Lookup[Path]

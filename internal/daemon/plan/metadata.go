@@ -21,8 +21,7 @@ import (
 // MetadataAddress returns the address of the metadata service, which is the same in every cloud.
 func MetadataAddress() netip.Addr { return netip.AddrFrom4([4]byte{169, 254, 169, 254}) }
 
-// Limits. The service is on the same machine or its hypervisor, and answers in milliseconds. A host's name has at most
-// 253 characters.
+// The service is on the same machine or its hypervisor, and answers in milliseconds. A name has up to 253 characters.
 const (
 	metadataTimeout = 3 * time.Second
 	maxAnswer       = 1 << 10
@@ -96,8 +95,7 @@ func (s *Metadata) GCPHostname(ctx context.Context) (string, error) {
 	return checked(name)
 }
 
-// checked returns the name in lower case. It refuses names that are invalid for a Node, because they get into command
-// lines.
+// checked returns the name in lower case. It refuses an invalid name, because names get into command lines.
 func checked(name string) (string, error) {
 	name = strings.ToLower(name)
 	if wrong := validation.IsDNS1123Subdomain(name); len(wrong) > 0 {

@@ -39,8 +39,7 @@ type Step struct {
 	Name string
 	// Why describes in a few words what is wrong.
 	Why string
-	// Want is a digest of the desired content. It distinguishes two steps with the same kind and name. It is empty if
-	// there is only one possible content.
+	// Want is a digest of the desired content. It is empty if there is only one possible content.
 	Want string
 }
 
@@ -60,8 +59,7 @@ type Observed struct {
 	// StaleKubeconfigs lists the kubeconfigs that need another CA of the API server.
 	StaleKubeconfigs map[string]bool
 	// Loose lists files and directories that other users can access although only Administrators may.
-	Loose []string
-	// Environment holds the system's variables.
+	Loose       []string
 	Environment map[string]string
 	// Roots contains the fingerprints of the certificates in the root store. It is nil if the store could not be read.
 	Roots map[string]bool
@@ -126,8 +124,7 @@ func (p *planner) rights() {
 	}
 }
 
-// newRoots plans to add the certificates that the root store lacks. A certificate that is already in the store stays
-// unchanged, whoever added it.
+// newRoots plans to add missing certificates. A certificate in the store stays unchanged, whoever added it.
 func (p *planner) newRoots() {
 	if p.have.Roots == nil {
 		return
@@ -311,8 +308,7 @@ func (p *planner) configure(s Service) bool {
 	return p.step(set)
 }
 
-// lacks reports whether a service can't be started, because its required file is missing or because a dependency can't
-// be started.
+// lacks reports whether a service can't start, because its required file is missing or a dependency can't start.
 func (p *planner) lacks(s Service, blocked map[string]bool) bool {
 	return p.have.Absent[s.RequiresFile] ||
 		slices.ContainsFunc(s.Dependencies, func(d string) bool { return blocked[d] })

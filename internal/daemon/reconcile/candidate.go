@@ -32,8 +32,7 @@ type revisions struct {
 	state     *state.File
 	clock     clock.Clock
 	intervals Intervals
-	// latest watches the Secret with the most recently published revision.
-	latest latest
+	latest    latest
 	// last is the candidate that was read last, or nil if the host has the revision that the Node's annotation names.
 	last     *state.Revision
 	serverCA serverCA
@@ -104,8 +103,7 @@ func (r *revisions) read(ctx context.Context, name string) (found *state.Revisio
 	return found, nil
 }
 
-// known returns a revision without a request to the API server: from the state file, or from the watch of the latest
-// revision. It returns nil if neither has this revision.
+// known returns a revision without a request: from the state file or the watch of the latest revision, or nil.
 func (r *revisions) known(name string) *state.Revision {
 	if before := r.state.Before; before != nil && before.Name == name &&
 		contract.IsRevisionOf(name, before.Manifest) && r.check(*before) == nil {

@@ -21,13 +21,11 @@ type Intervals struct {
 	Waiting, WaitingLimit time.Duration
 	// Failing is the first pause after a failed pass. It doubles up to FailingLimit. Defaults: 5 s and 1 min.
 	Failing, FailingLimit time.Duration
-	// Retry is the first pause before a failed revision is tried again. The pause doubles up to RetryLimit. Defaults: 1
-	// min and 20 min.
+	// Retry is the pause before the first retry of a failed revision. It doubles up to RetryLimit. Defaults: 1, 20 min.
 	Retry, RetryLimit time.Duration
 	// Status is the shortest time between two writes of the apply-status annotation. Default: 5 s.
 	Status time.Duration
-	// Settle is how long the daemon must have waited for something before it reports the wait on the Node. Default: 3
-	// s. Most waits of a join are shorter.
+	// Settle is how long a wait must last before the daemon reports it. Most waits of a join are shorter. Default: 3 s.
 	Settle time.Duration
 }
 
@@ -53,8 +51,7 @@ type pauses struct {
 	clock     clock.Clock
 	// failing and waiting are the current pauses after failures and during a wait.
 	failing, waiting time.Duration
-	// waitsSince is when the current wait began.
-	waitsSince time.Time
+	waitsSince       time.Time
 }
 
 func (p *pauses) resting() bool { return p.failing+p.waiting == 0 }

@@ -137,8 +137,7 @@ func WriteBootstrapCredential(files winos.Files, node string, now time.Time, kub
 	return nil
 }
 
-// DropBootstrapCredential deletes kubelet's bootstrap credential once kubelet has its own identity. A second call
-// changes nothing.
+// DropBootstrapCredential deletes kubelet's bootstrap credential once kubelet has its own identity.
 func DropBootstrapCredential(files winos.Files, node string, now time.Time) (dropped bool, err error) {
 	there, err := winos.Exists(files, contract.PathBootstrapKubeconfig)
 	if err != nil || !there {

@@ -28,8 +28,7 @@ type latest struct {
 	isAwaited bool
 }
 
-// of returns the content of a revision from the watch. It returns the zero value if the watch has another revision, or
-// damaged content.
+// of returns the content of a revision from the watch, or the zero value if the watch has no valid content of it.
 func (l *latest) of(revision string) contract.Latest {
 	object, _ := l.watch.Get()
 	if object == nil {

@@ -61,8 +61,7 @@ type onTrial struct {
 	unreadable *contract.Problem
 }
 
-// excuses reports whether a fault existed before the revision on trial. If so, the revision on trial didn't cause the
-// fault.
+// excuses reports whether a fault existed before the revision on trial. Then this revision didn't cause the fault.
 func (r *Reconciler) excuses(fault state.Fault) bool {
 	return slices.ContainsFunc(r.State.Faults, fault.IsSame)
 }

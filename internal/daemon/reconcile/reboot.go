@@ -18,8 +18,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// signPause is the time between two checks for a pending reboot of Windows. A check reads a few values of the
-// registry.
+// signPause is the time between two checks for a pending reboot. A check reads only a few values of the registry.
 const signPause = 10 * time.Minute
 
 // signRenames is the name of the sign that Windows will replace files at the next boot.
@@ -77,8 +76,7 @@ func (b *reboots) look(ctx context.Context) time.Duration {
 	return signPause - b.clock.Since(b.looked)
 }
 
-// tell passes the result of a reboot request to the loop, which reports it to the operator. err is nil if the request
-// succeeded.
+// tell passes the error of a reboot request, or nil, to the loop, which reports it to the operator.
 func (b *reboots) tell(err error) {
 	var problem *contract.Problem
 	if err != nil {

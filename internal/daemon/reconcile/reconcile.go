@@ -32,11 +32,9 @@ type Options struct {
 	Host winos.Host
 	// State is the host's state file. No other process writes it while the Reconciler runs.
 	State *state.File
-	// Client connects to the API server as this node's daemon. If it is nil, the Reconciler keeps the host at the
-	// revision in the state file.
+	// Client connects to the API server as this node's daemon. If it is nil, the host stays at its revision.
 	Client dynamic.Interface
-	// Kubeconfig is the path of the daemon's kubeconfig. The kubeconfigs of services that use a token get the API
-	// server's address and CA from this file.
+	// Kubeconfig is the daemon's kubeconfig. Services with a token get the API server's address and CA from it.
 	Kubeconfig string
 	// NodeName is the name of the daemon's own Node. Namespace is the namespace of the manifests.
 	NodeName, Namespace string
@@ -46,8 +44,7 @@ type Options struct {
 	Program *selfupdate.Program
 	// CertificateEnd returns when Client's certificate expires. It is nil if Client has no certificate.
 	CertificateEnd func() time.Time
-	// Source creates a payload source from the URLs and the CA certificates (PEM) that the operator published. If it is
-	// nil, the daemon fetches no payload.
+	// Source creates a payload source from the published URLs and CAs (PEM). If it is nil, nothing is fetched.
 	Source func(urls []string, ca []byte) (payload.Source, error)
 	// Trust, if set, makes this daemon and its later processes verify the API server with the CA bundle ca. If the
 	// result settled is false, the daemon still trusts the previous bundle as well, and Trust must be called again. The
@@ -78,10 +75,8 @@ type Reconciler struct {
 	tokens    tokens
 	pauses    pauses
 	trial     onTrial
-	// started is when this daemon began to reconcile.
-	started time.Time
-	// seen holds the inputs of the last pass.
-	seen inputs
+	started   time.Time
+	seen      inputs
 	// next is the time of the next check. At fullPass a full pass is due, even if nothing seems to have changed.
 	next, fullPass time.Time
 	// wake is signalled when a watch sees a change, or when a background goroutine has a result.
@@ -351,8 +346,7 @@ func (r *Reconciler) report(ctx context.Context, node *unstructured.Unstructured
 	return r.failures.untilNextTry(pause)
 }
 
-// publish writes the state of the host to the Node. It returns how long to wait before the next call, or 0 if no
-// further call is needed.
+// publish writes the state of the host to the Node. It returns the delay until the next call, or 0 for no call.
 func (r *Reconciler) publish(ctx context.Context, node *unstructured.Unstructured,
 	report apply.Report) time.Duration {
 	again, after := r.status.publish(ctx, r.node, node, report, r.pauses.waitsSince)
@@ -370,8 +364,7 @@ func desired(node *unstructured.Unstructured) string {
 	return node.GetAnnotations()[contract.DesiredRevisionAnnotation]
 }
 
-// remember stores and returns the values of the Node that the manifest uses, so that services can start while the API
-// server is unreachable.
+// remember stores and returns the Node's values that the manifest uses: the API server may be unreachable later.
 func (r *Reconciler) remember(ctx context.Context, node *unstructured.Unstructured) map[string]string {
 	paths := plan.NodePaths(r.State.Manifest)
 	values := make(map[string]string, len(paths))

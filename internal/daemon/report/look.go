@@ -14,7 +14,6 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// absent is the state of a service that does not exist.
 const absent = "Absent"
 
 // partLimit bounds the time to read one part of the report, because the host network service may take seconds.
@@ -45,8 +44,7 @@ func Look(ctx context.Context, host winos.Host, version string) contract.NodeRep
 	return r
 }
 
-// inTime calls the function look with a time limit. If the function takes too long, only its part of the report is
-// missing.
+// inTime calls the function look with a time limit. After the limit, only this part of the report is missing.
 func inTime(ctx context.Context, look func(ctx context.Context)) {
 	ctx, cancel := context.WithTimeout(ctx, partLimit)
 	defer cancel()

@@ -23,8 +23,7 @@ type Program struct {
 	host  winos.Host
 	state *state.File
 	store *payload.Store
-	// digest is the digest of the exe that this process runs. If that exe isn't the exe of the service, digest is
-	// empty.
+	// digest is the digest of this process's exe. It is empty if that exe isn't the exe of the service.
 	digest string
 	// tested is the digest of the last exe that passed the smoke test on this host.
 	tested string
@@ -32,8 +31,7 @@ type Program struct {
 	deadline *time.Timer
 }
 
-// New returns the program of this process. digest is the digest of its exe. If that exe isn't the exe of the service,
-// digest is empty, and the program is never replaced.
+// New returns the program of this process. If digest is empty (see Program), the program is never replaced.
 func New(host winos.Host, stateFile *state.File, digest string) *Program {
 	return &Program{host: host, state: stateFile, store: payload.NewStore(host.Files), digest: digest}
 }

@@ -14,8 +14,7 @@ import (
 )
 
 const (
-	// trialTime is how long a new program is on trial, from its first start. It is shorter than the operator's default
-	// verifyTimeout.
+	// trialTime is a new program's time on trial, from its first start. The operator's default verifyTimeout is longer.
 	trialTime = 8 * time.Minute
 	// ownLife is how long a daemon must run before it is accepted although its revision isn't verified yet. A daemon
 	// that has run this long is trusted to roll back by itself or on the operator's request.

@@ -216,8 +216,7 @@ func ClearKeys(files winos.Files, stateFile *File) (cleared bool, err error) {
 	return true, nil
 }
 
-// Trusted reports whether only administrators could have written the content of C:\k, including its state file. Trusted
-// changes nothing.
+// Trusted reports whether only administrators could have written the content of C:\k. Trusted changes nothing.
 func Trusted(files winos.Files) (bool, error) {
 	state, err := look(files)
 	return state != foreign, err

@@ -28,7 +28,6 @@ type State struct {
 	// SourceVIP is the last address of kube-proxy's endpoint. A reboot deletes the endpoint, but kube-proxy's
 	// configuration still contains the address. So the next endpoint is created with the same address.
 	SourceVIP string `json:"sourceVIP,omitempty"`
-	// Revision is the desired state.
 	Revision
 	// Failed is the last revision that failed, or nil. No daemon retries it before Failed.Until.
 	Failed *FailedRevision `json:"failed,omitempty"`
@@ -69,8 +68,7 @@ type Changes struct {
 	// Directories are the directories that we created, parents first.
 	Directories Names `json:"directories,omitempty"`
 	Files       Names `json:"files,omitempty"`
-	// Staged lists files that have new content in a temporary file next to them. After a crash, the temporary file is
-	// deleted.
+	// Staged lists files with new content in a temporary file next to them. After a crash, that file is deleted.
 	Staged Names `json:"staged,omitempty"`
 	// Aside lists the new names of programs that were renamed to make room for a new version. Such a program may still
 	// be running. It is deleted when it no longer runs.
@@ -89,8 +87,7 @@ type Changes struct {
 type Revision struct {
 	Name     string            `json:"revision,omitempty"`
 	Manifest contract.Manifest `json:"manifest"`
-	// Confidential is the confidential part of the manifest in its published form: see contract.ParseConfidential. It
-	// is empty if the manifest has no confidential part.
+	// Confidential is the manifest's confidential part in its published form, or empty: see contract.ParseConfidential.
 	Confidential []byte `json:"confidential,omitempty"`
 	// Data is the data of the manifest's ConfigMap, if the daemon that stored it could not parse all of it. The next
 	// daemon parses the manifest from Data.
@@ -128,8 +125,7 @@ type Variable struct {
 	RemovedIn string `json:"removedIn,omitempty"`
 }
 
-// IsInherited reports whether the service manager still passes a deleted variable to services during the boot with this
-// ID.
+// IsInherited reports whether the service manager still passes a deleted variable to services during this boot.
 func (v Variable) IsInherited(boot string) bool {
 	return v.SetIn != boot && (v.RemovedIn == "" || v.RemovedIn == boot)
 }
@@ -144,12 +140,10 @@ type Start struct {
 	NotPID uint32 `json:"notPID,omitempty"`
 }
 
-// File is the state together with its file. It is not safe for concurrent use: only one goroutine of one
-// process may use it at a time.
+// File is the state together with its file. Only one goroutine of one process may use it at a time.
 type File struct {
 	State
-	files winos.Files
-	// written is the content of the file.
+	files   winos.Files
 	written []byte
 }
 
@@ -271,8 +265,7 @@ func (s *State) Added(der []byte) bool {
 	return slices.ContainsFunc(s.Certificates, func(other []byte) bool { return bytes.Equal(other, der) })
 }
 
-// TouchVariable records the value of a system variable before our first change. Later calls don't change the
-// record.
+// TouchVariable records a system variable's value before our first change. Later calls don't change the record.
 func (s *State) TouchVariable(name string, before *string) {
 	if s.Environment == nil {
 		s.Environment = map[string]Variable{}

@@ -20,9 +20,8 @@ type Facts struct {
 	Starts  int
 	IsLate  bool
 
-	// HasHeld reports that the host's revision is verified: the host has been completely in the revision's state at
-	// least once. HasPrevious reports that another revision was verified before. Without such a revision, the host
-	// can't roll back.
+	// HasHeld reports that the host's revision is verified: see state.State. HasPrevious reports that another revision
+	// was verified before. Without such a revision, the host can't roll back.
 	HasHeld, HasPrevious bool
 
 	// IsReplaced reports that another program of the daemon was installed over this program. NeedsReplacing reports

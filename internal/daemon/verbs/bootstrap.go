@@ -38,9 +38,8 @@ func Bootstrap(ctx context.Context, host winos.Host, self string,
 		return answer, contract.NewProblem(contract.ReasonHostnameInvalid,
 			"the host is named %.63q and should join as %.63q", answer.NodeName, request.NodeName)
 	}
-	// Stop the daemon of an earlier join first. Otherwise that daemon would restore its own manifest on the host.
-	// Handover starts the daemon again. A daemon whose host was released may have started the cleanup service, so
-	// remove that service as well.
+	// Stop the daemon of an earlier join first. Otherwise that daemon would restore its own manifest. A daemon whose
+	// host was released may have started the cleanup service, so remove that service as well.
 	if err = errors.Join(stopDaemon(ctx, host.Services), withdrawCleanup(ctx, host.Services)); err != nil {
 		return answer, err
 	}

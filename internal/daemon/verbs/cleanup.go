@@ -25,8 +25,7 @@ type Where struct {
 	Home string
 	// Self is the path of the running program. The program can't delete its own exe, so the operator deletes the exe.
 	Self string
-	// Released reports that the host was released: its daemon started this cleanup, and no operator waits for an
-	// answer.
+	// Released reports that the host was released: its daemon started this cleanup, and no operator waits.
 	Released bool
 }
 

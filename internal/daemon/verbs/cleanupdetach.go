@@ -88,8 +88,7 @@ func beginCleanup(ctx context.Context, host winos.Host, where Where) error {
 	return nil
 }
 
-// collectCleanup reads the answer of a one-shot service that has ended. Then it deletes the service and the answer's
-// file.
+// collectCleanup reads the answer of a one-shot service that has ended, and deletes the service and the answer.
 func collectCleanup(ctx context.Context, host winos.Host, where Where) (answer contract.CleanupAnswer, err error) {
 	// The service has ended, but its process may still exist and use the uploaded program.
 	if err = host.Services.Stop(ctx, contract.ServiceCleanup); err != nil && !errors.Is(err, winos.ErrNotFound) {

@@ -76,8 +76,7 @@ func (c *cleaning) layers(ctx context.Context) {
 	}
 }
 
-// kubeletKeys removes the keys and certificates of kubelet. If their directory existed before the join, kubeletKeys
-// keeps the directory.
+// kubeletKeys removes kubelet's keys and certificates, but keeps a directory that existed before the join.
 func (c *cleaning) kubeletKeys() {
 	if c.state.Directories.Has(contract.DirKubeletPKI) {
 		c.removeAll(contract.DirKubeletPKI)

@@ -12,8 +12,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// services stops and deletes the daemon's services. It stops the daemon first, because the daemon would restart the
-// other services. Stopping a service also stops the services that depend on it.
+// services stops and deletes our services. It stops the daemon first, because the daemon would restart the others.
 func (c *cleaning) services(ctx context.Context) {
 	names := slices.Sorted(maps.Keys(c.ourServices(ctx)))
 	if i := slices.Index(names, contract.ServiceDaemon); i >= 0 {
@@ -69,7 +68,6 @@ func (c *cleaning) ourServices(ctx context.Context) map[string]winos.Service {
 	return ours
 }
 
-// killLimit is the maximum time to wait until a killed process has ended.
 const killLimit = 30 * time.Second
 
 // programs kills the daemon's programs that are still running. These include containerd's shims: if no drain has

@@ -50,15 +50,13 @@ type findings struct {
 	// doesn't prove this, because another operator uses the same description.
 	ours    bool
 	missing []contract.Blob
-	// unreachable is the error of the connection to the API server. It is nil if the connection succeeded or was not
-	// requested.
+	// unreachable is the error of the connection to the API server. It is nil if no connection was requested.
 	unreachable error
 	// hidden reports that VMware Tools will stop reporting the host's address.
 	hidden bool
 }
 
-// toSend returns the missing blobs that the operator must upload. It omits the running program, because bootstrap
-// copies that program to the store.
+// toSend returns the missing blobs, except the running program: bootstrap copies that program to the store.
 func (f findings) toSend() (blobs []contract.Blob) {
 	for _, b := range f.missing {
 		if b.Digest != f.daemon {
@@ -75,8 +73,7 @@ func (f findings) manages(service string) bool {
 	return f.ours && contract.IsManaged(f.services[service].Description)
 }
 
-// serviceNames returns the names of the services that a manifest may install, and the name of another container
-// runtime's service.
+// serviceNames returns the services that a manifest may install, and the service of another container runtime.
 func serviceNames() []string {
 	return []string{
 		contract.ServiceContainerd, contract.ServiceKubelet, contract.ServiceExporter, contract.ServiceHybridOverlay,
@@ -182,8 +179,7 @@ func hostnameInvalid(f findings, request contract.PreflightRequest) []contract.P
 	if wrong := validation.IsDNS1123Subdomain(lower); len(wrong) > 0 {
 		return one(contract.ReasonHostnameInvalid, "%.80q can't be a node name: %s", lower, strings.Join(wrong, "; "))
 	}
-	// The name of a joined host may have capital letters, because its Node may have been initialised without the cloud
-	// provider.
+	// A joined host's name may have capital letters: its Node may have been initialised without the cloud provider.
 	lost := request.NodeName == contract.FactFullHostname && name != lower && !f.joined()
 	return when(lost, contract.ReasonHostnameInvalid,
 		"%.80q has capital letters, and vSphere's cloud provider would not find the Node %.80q by it", name, lower)

@@ -18,11 +18,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// released is the flag that tells the one-shot service that the host was released. Then no caller reads the service's
-// answer.
+// released is the flag that tells the one-shot service that the host was released, so no caller reads the answer.
 const released = "--released"
 
-// releaseRetry is the pause between attempts to run the one-shot service.
 const releaseRetry = time.Minute
 
 // cleanReleased starts the one-shot service that cleans this host, and waits until this service stops the daemon. If

@@ -16,8 +16,7 @@ import (
 )
 
 const (
-	// turnLimit is how long a verb waits until another verb has ended. The slowest verb enables a Windows feature,
-	// which takes minutes. If the wait times out, the operator calls the verb again.
+	// turnLimit is how long a verb waits until another verb has ended. After that, the operator calls the verb again.
 	turnLimit = time.Minute
 	turnLook  = 50 * time.Millisecond
 	// maxDenied is how many consecutive times Windows may deny access to the lock file, about five seconds in total.
@@ -44,7 +43,6 @@ func seizeTurn(ctx context.Context, programs winos.Programs) (release func() err
 	})
 }
 
-// othersLimit is how long a starting daemon waits until a verb has ended.
 const othersLimit = 5 * time.Minute
 
 // afterOthers waits until no verb runs on this host, but at most othersLimit. The reason: after a crash of the daemon,

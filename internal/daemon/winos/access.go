@@ -75,7 +75,6 @@ func replaces(rights string) bool {
 	})
 }
 
-// flags splits a text into items of two letters.
 func flags(text string) (all []string) {
 	for ; len(text) >= 2; text = text[2:] {
 		all = append(all, text[:2])

@@ -36,8 +36,7 @@ func (network) HNSNetwork(ctx context.Context, name string) (HNSNetwork, error) 
 	return found, failHNS(err, "looking at HNS network %s", name)
 }
 
-// EnsureEndpoint doesn't change an existing endpoint. If the host lacks the endpoint's address, EnsureEndpoint attaches
-// the endpoint.
+// EnsureEndpoint changes no existing endpoint. It attaches an endpoint whose address the host lacks.
 func (network) EnsureEndpoint(ctx context.Context, network, endpoint string, address netip.Addr) (netip.Addr, error) {
 	ip, err := withHNS(ctx, func() (netip.Addr, error) {
 		on, err := hcn.GetNetworkByName(network)
@@ -105,8 +104,7 @@ func endpointOn(networkID, name string, address netip.Addr) (found *hcsshim.HNSE
 	return found, taken, nil
 }
 
-// hasAddress reports whether an interface of the host has the address ip. When an endpoint is attached to the host, the
-// host gets the endpoint's address.
+// hasAddress reports whether the host has the address ip. A host has the addresses of its attached endpoints.
 func hasAddress(cards map[uint32]card, ip netip.Addr) bool {
 	for _, c := range cards {
 		if slices.ContainsFunc(c.addresses, func(a address) bool { return a.Prefix.Addr() == ip }) {

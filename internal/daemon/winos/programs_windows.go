@@ -17,7 +17,6 @@ type launcher struct{}
 
 var _ Programs = launcher{}
 
-// killedCode is the exit code of a process that the daemon kills.
 const killedCode = 1
 
 // Run passes the exe separately from the command line, so that Windows doesn't search for it in other directories.

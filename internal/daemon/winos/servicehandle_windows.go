@@ -14,7 +14,6 @@ import (
 	"golang.org/x/sys/windows/svc/mgr"
 )
 
-// localSystem is the account of our services.
 const localSystem = "LocalSystem"
 
 // connect opens the service manager and requests only the given rights. mgr.Connect would request all rights.
@@ -160,7 +159,6 @@ func startService(ctx context.Context, name string) (asked bool, err error) {
 	err = callService(ctx, name, windows.SERVICE_START, func(s *mgr.Service) error { return s.Start() })
 	switch {
 	case errors.Is(err, windows.ERROR_SERVICE_DATABASE_LOCKED), errors.Is(err, windows.ERROR_INTERNAL_ERROR):
-		// The service manager is busy or has an internal problem, so the caller tries again.
 		return false, nil
 	case errors.Is(err, windows.ERROR_SERVICE_ALREADY_RUNNING):
 		return true, nil // another program has just started the service

@@ -149,8 +149,7 @@ func readAdmin(facts *Facts) error {
 }
 
 func readMemory(facts *Facts) error {
-	// MEMORYSTATUSEX:
-	// https://learn.microsoft.com/en-us/windows/win32/api/sysinfoapi/ns-sysinfoapi-memorystatusex.
+	// MEMORYSTATUSEX: https://learn.microsoft.com/en-us/windows/win32/api/sysinfoapi/ns-sysinfoapi-memorystatusex.
 	var status struct {
 		Length, Load         uint32
 		TotalPhys, AvailPhys uint64
@@ -271,8 +270,7 @@ func keyExists(path string) (bool, error) {
 	return true, nil
 }
 
-// absent converts the error for a missing registry key or value to ErrNotFound. fail would convert it to
-// fs.ErrNotExist.
+// absent converts the error for a missing key or value to ErrNotFound. fail would convert it to fs.ErrNotExist.
 func absent(err error, what string) error {
 	if errors.Is(err, registry.ErrNotExist) {
 		return fmt.Errorf("reading the registry: %s: %w", what, ErrNotFound)

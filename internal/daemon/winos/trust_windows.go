@@ -10,8 +10,7 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// trust is the store ROOT (LocalMachine) of this machine. The store contains the machine's own certificates, and
-// certificates from group policy and Windows Update.
+// trust is the store ROOT (LocalMachine). It also contains certificates from group policy and Windows Update.
 type trust struct{}
 
 var _ Trust = trust{}
@@ -114,8 +113,7 @@ func inStore(flags uint32, work func(windows.Handle) error) error {
 	return errors.Join(work(store), fail(windows.CertCloseStore(store, 0), "closing the root certificate store"))
 }
 
-// eachCertificate calls visit for every certificate of a store. A certificate's context is valid only until visit
-// returns.
+// eachCertificate calls visit for every certificate. The certificate's context is valid only until visit returns.
 func eachCertificate(store windows.Handle, visit func(*windows.CertContext) error) error {
 	var certificate *windows.CertContext
 	for {

@@ -20,8 +20,7 @@ import (
 // All implementations wrap these errors, and callers test for them with errors.Is.
 var (
 	ErrNotFound = errors.New("not found")
-	// ErrInUse means that a file is open without sharing, like the exe of a running process, or that a service is still
-	// stopping.
+	// ErrInUse means that a file is open without sharing (like a running exe), or that a service is still stopping.
 	ErrInUse       = errors.New("in use")
 	ErrInvalidName = errors.New("invalid name")
 	ErrNoSpace     = errors.New("no space left on the disk")
@@ -47,12 +46,11 @@ type Host struct {
 
 // ServiceConfig is a service's configuration in the service manager.
 type ServiceConfig struct {
-	Name        string
-	Description string
-	// Command is the full command line of the service's process.
+	Name         string
+	Description  string
 	Command      string
 	Dependencies []string
-	// Environment has the variables of the service's process, in addition to the system's variables.
+	// Environment is added to the system's variables.
 	Environment map[string]string
 	// Recovery lists the delays before the service is restarted after its first, second, … unexpected end. If the
 	// service runs for the time RecoveryReset without such an end, Windows starts counting from the first delay again.
@@ -78,8 +76,7 @@ type Service struct {
 	State ServiceState
 	// PID is the ID of the service's process, or 0. For a moment, a stopped service may still have a process.
 	PID uint32
-	// NoAutoStart reports that the start type isn't Automatic, so the service doesn't start at boot. If the service is
-	// disabled, it can't be started at all.
+	// NoAutoStart reports that the start type isn't Automatic. A disabled service can't be started at all.
 	NoAutoStart bool
 }
 
@@ -98,8 +95,7 @@ type Services interface {
 	// Stop stops the service's dependants (the services that need it), and then the service. It returns when their
 	// processes have ended. If the service is already stopped, Stop does nothing.
 	Stop(ctx context.Context, name string) error
-	// Dependants lists the services that Stop would stop together with this service. Each service comes before the
-	// services that it depends on.
+	// Dependants lists the services that Stop also stops, each before the services that it depends on.
 	Dependants(ctx context.Context, name string) ([]string, error)
 	// Delete deletes a stopped service. If the service is missing, it returns no error.
 	Delete(ctx context.Context, name string) error
@@ -154,8 +150,7 @@ type Files interface {
 	// Stat returns fs.ErrNotExist if the file is missing.
 	Stat(path string) (FileInfo, error)
 	List(dir string) ([]FileInfo, error)
-	// MkdirAll creates a directory and its missing parents. access applies only to the directories that MkdirAll
-	// creates.
+	// MkdirAll creates a directory and its missing parents. access applies only to new directories.
 	MkdirAll(path string, access Access) error
 	// Restrict sets the rights of an existing file or directory to AccessAdministrators. The files in a directory keep
 	// their own rights, except inherited ones. A repeated call changes nothing.
@@ -198,8 +193,7 @@ type Facts struct {
 	FullName string
 	// MachineID is the registry's MachineGuid.
 	MachineID string
-	// BootID is different after every boot. It is empty until a program with administrator rights has called Facts in
-	// this boot.
+	// BootID differs after every boot. It is empty until an administrator's program has called Facts in this boot.
 	BootID      string
 	ProductName string
 	Server      bool
@@ -218,9 +212,8 @@ type Facts struct {
 	Gateways []string
 	// RebootSigns tell why Windows itself needs a reboot. They are sorted. A changed host name is not included.
 	RebootSigns []string
-	// ReplacedAtBoot are files in use that the next boot replaces. Files that the next boot only deletes are not
-	// included, because nothing depends on their deletion. Installers and updates often leave such files, on some
-	// machines at every boot.
+	// ReplacedAtBoot are files in use that the next boot replaces. Files that the next boot only deletes are omitted:
+	// nothing depends on their deletion, and installers often leave such files.
 	ReplacedAtBoot []string
 }
 
@@ -233,8 +226,7 @@ const (
 // System is the machine as a whole.
 type System interface {
 	Facts(ctx context.Context) (Facts, error)
-	// Now returns the time of the wall clock, without a monotonic reading, because the monotonic clock stops while a
-	// virtual machine is paused.
+	// Now omits the monotonic reading, because the monotonic clock stops while a virtual machine is paused.
 	Now() time.Time
 	// SetHostname takes effect at the next boot.
 	SetHostname(ctx context.Context, name string) error
@@ -262,8 +254,7 @@ type HNSNetwork struct {
 type Network interface {
 	// NodeIP returns the IPv4 address of the interface with the default route.
 	NodeIP(ctx context.Context) (netip.Addr, error)
-	// Listening returns the TCP ports that programs listen on, each with the name of the program. If the program is
-	// unknown, the name is empty.
+	// Listening maps the TCP ports that programs listen on to the programs' names. An unknown name is empty.
 	Listening(ctx context.Context) (map[int]string, error)
 	// HNSNetwork returns the network with this name, or ErrNotFound if there is none.
 	HNSNetwork(ctx context.Context, name string) (HNSNetwork, error)
@@ -283,8 +274,7 @@ type Network interface {
 type Route struct {
 	Destination netip.Prefix
 	// NextHop is 0.0.0.0 if the destination is on the interface's own network.
-	NextHop netip.Addr
-	// Interface is the name of the interface in Windows.
+	NextHop   netip.Addr
 	Interface string
 	// Metric is the sum of the metrics of the route and of its interface. Windows compares these sums.
 	Metric uint32
@@ -338,8 +328,7 @@ type Programs interface {
 // Process is a running process.
 type Process struct {
 	PID uint32
-	// Exe is the absolute path that the program had when it started, even if the file was moved aside since then, see
-	// AsidePath.
+	// Exe is the path of the exe at the process's start, even if the exe was moved aside since then: see AsidePath.
 	Exe string
 }
 
@@ -350,8 +339,7 @@ func MakesNew(path string, access Access) bool {
 	return access == AccessAdministrators || strings.HasSuffix(path, ".tmp")
 }
 
-// WriteFile writes content to a temporary file in the same directory, flushes it, and renames it to path with
-// Replace.
+// WriteFile writes content to a temporary file next to path, flushes it, and renames it to path with Replace.
 func WriteFile(files Files, path string, content io.Reader, access Access) error {
 	temporary := path + ".tmp"
 	w, err := files.Create(temporary, access)
@@ -370,8 +358,7 @@ func WriteFile(files Files, path string, content io.Reader, access Access) error
 	return nil
 }
 
-// Replace renames a file to path and replaces an existing file there. It waits until no program has either file open,
-// see UntilClosed.
+// Replace renames a file to path, and replaces an existing file there. For files in use, see UntilClosed.
 func Replace(files Files, from, path string) error {
 	return UntilClosed(nil, func() error { return files.Rename(from, path) })
 }

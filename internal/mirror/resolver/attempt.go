@@ -208,8 +208,7 @@ func redirected(from *url.URL, location string) (*url.URL, error) {
 	return to, nil
 }
 
-// discard closes a response's body. If little of the body remains, discard reads this rest first, so that the
-// connection can be reused.
+// discard closes a body. If little of it remains, discard reads the rest first, so that the connection can be reused.
 func discard(response *http.Response) {
 	_, _ = io.Copy(io.Discard, io.LimitReader(response.Body, 16<<10))
 	_ = response.Body.Close()

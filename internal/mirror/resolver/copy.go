@@ -25,8 +25,7 @@ type layer struct {
 	sum      godigest.Verifier // checks the digest of a whole blob; nil for a part
 }
 
-// maxSmall is the maximum size of a small blob. A small blob is checked before any of its bytes are sent. So if its
-// bytes are wrong, the resolver can still try another source.
+// A blob of up to maxSmall bytes is checked before any byte is sent, so that another source can still be tried.
 const maxSmall = 1 << 20
 
 // bufferSize is large enough that the overhead of each read and write is negligible.

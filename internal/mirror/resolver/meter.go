@@ -17,8 +17,7 @@ type Metrics struct {
 	known map[string]bool // the registries that have their own label
 }
 
-// maxKnown limits the registries with a label. A cluster has tens of registries, but the image of a pod may name any
-// registry.
+// maxKnown limits the labels: a cluster has tens of registries, but a pod's image may name any registry.
 const maxKnown = 256
 
 // others is the label of all registries beyond maxKnown. No registry can have this name.

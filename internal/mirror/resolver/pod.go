@@ -62,8 +62,7 @@ func (r *Resolver) authenticate(request *http.Request) (trusted bool, handle str
 	return false, ""
 }
 
-// access returns the repository and credential of a handle, or nil if the handle is unknown or is for another
-// repository than the target's.
+// access returns what a handle stands for, or nil if the handle is unknown or isn't for the target's repository.
 func (r *Resolver) access(handle string, t target) *podAccess {
 	found, ok := r.pods.get(handle)
 	if !ok || found.image != t.image {
@@ -116,8 +115,7 @@ func (r *Resolver) issue(w http.ResponseWriter, request *http.Request) {
 		"expires_in": int(podLife / time.Second)})
 }
 
-// credential returns the credential for a registry: for the source, the pod's own credential if the pod has one. In all
-// other cases, it returns the credential in the cluster's pull secret, which may be empty.
+// credential returns the pod's own credential for the source, or else the credential in the cluster's pull secret.
 func (p *pull) credential(at mirror.Location) mirror.Credential {
 	if at == p.target.image && p.pod != nil && p.pod.credential != (mirror.Credential{}) {
 		return p.pod.credential

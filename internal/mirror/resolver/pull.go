@@ -23,8 +23,7 @@ type pull struct {
 	// ranged reports that containerd requests only the bytes of a layer from offset on. offset may be 0.
 	ranged bool
 	offset int64
-	// forbidden is a host, as in mirror.Location, that no redirect may lead to. If forbidden is empty, only the rules
-	// restrict redirects.
+	// forbidden is a host that no redirect may lead to. If forbidden is empty, only the rules restrict redirects.
 	forbidden string
 	// pod has the pod's own credentials. It is nil if the request has no handle, see podAccess.
 	pod *podAccess
@@ -32,12 +31,10 @@ type pull struct {
 	sources []mirror.Location
 	// deadline is the latest time for the answer of a source.
 	deadline time.Time
-	// attempts are the skipped sources, in order.
 	attempts []Attempt
 	// passing is the status that tells containerd to retry: the last such status of a source, or 0 if there is none.
 	passing int
-	// served is the registry that delivered the bytes.
-	served mirror.Location
+	served  mirror.Location
 	// begun reports that the header of the answer was sent to containerd.
 	begun bool
 }
@@ -93,8 +90,7 @@ func (p *pull) run(ctx context.Context, w http.ResponseWriter) error {
 	})
 }
 
-// ask tries one source after the other, until the function check accepts an answer. The error is errNowhere, or ctx's
-// error.
+// ask tries the sources until the function check accepts an answer. The error is errNowhere, or ctx's error.
 func (p *pull) ask(ctx context.Context, offset int64,
 	check func(context.Context, mirror.Location, *reply) error) (*reply, mirror.Location, error) {
 	for {

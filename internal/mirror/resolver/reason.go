@@ -77,8 +77,7 @@ func refusal(status int) *fault {
 // errSlow is the cause of a context that ends because a source is too slow.
 var errSlow = errors.New("no byte in time")
 
-// faultOf returns the fault for an error of the HTTP client. ctx is the attempt's context. If the connection to the
-// proxy failed, the fault blames the proxy, not the registry.
+// faultOf returns the fault for an error of the HTTP client. If the proxy failed, the fault blames the proxy.
 func faultOf(ctx context.Context, err error) *fault {
 	var (
 		own    *fault
@@ -104,8 +103,7 @@ func faultOf(ctx context.Context, err error) *fault {
 	return silence(err)
 }
 
-// distrust returns a fault if err means that the certificate is invalid or that the server has no TLS. Otherwise it
-// returns nil.
+// distrust returns a fault if err means that the certificate is invalid or that the server has no TLS, or else nil.
 func distrust(err error) *fault {
 	var (
 		unknown x509.UnknownAuthorityError

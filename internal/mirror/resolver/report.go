@@ -19,8 +19,7 @@ func (a Attempt) String() string {
 
 // Report describes one pull that skipped registries. It contains no secret.
 type Report struct {
-	// Image is the requested image: registry/repository with a tag or digest. The digest may belong to a manifest or a
-	// layer.
+	// Image is registry/repository with a tag or digest. The digest may belong to a manifest or a layer.
 	Image string
 	// Served is the registry that delivered the image, or empty if there is none or the transfer broke off.
 	Served string

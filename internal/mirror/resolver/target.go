@@ -22,7 +22,6 @@ const (
 	blobs     endpoint = "blobs"
 )
 
-// target is the object that a request asks for.
 type target struct {
 	endpoint endpoint
 	image    mirror.Location // the repository in the image name

@@ -85,8 +85,7 @@ func (o whole) isComplete() bool {
 	return o.mediaType == octets || o.digest != "" && o.mediaType != "" && o.size > 0 && o.size <= maxManifest
 }
 
-// headed returns the values in an answer to HEAD, or a fault if the answer contradicts the digest or lacks a blob's
-// size.
+// headed returns the values of an answer to HEAD, or a fault if a value contradicts the digest or a blob has no size.
 func (p *pull) headed(r *reply) (whole, error) {
 	named := r.header.Get("Docker-Content-Digest")
 	d, err := godigest.Parse(named)
@@ -169,8 +168,7 @@ type manifestFields struct {
 	Manifests []json.RawMessage `json:"manifests"`
 }
 
-// declared returns the media type that a manifest declares, or that follows from its fields. It returns "" if content
-// is no manifest.
+// declared returns the media type that a manifest declares or implies, or "" if content is no manifest.
 func declared(content []byte) string {
 	var fields manifestFields
 	if json.Unmarshal(content, &fields) != nil {
