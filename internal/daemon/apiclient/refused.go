@@ -11,9 +11,9 @@ import (
 
 const refusedLimit = 15 * time.Second
 
-// Refused reports whether the API server in a kubeconfig refuses a client certificate. The API server refuses even a
-// certificate that hasn't expired, if it no longer trusts the CA that signed the certificate, for example after a
-// restore of etcd. If the API server doesn't answer, Refused returns an error.
+// Refused reports whether the API server in a kubeconfig refuses a client certificate. If the API server no longer
+// trusts the CA that signed the certificate, for example after a restore of etcd, it refuses even an unexpired
+// certificate. If the API server doesn't answer, Refused returns an error.
 func Refused(ctx context.Context, files winos.Files, kubeconfig, certificate string) (bool, error) {
 	server, err := readKubeconfig(files, kubeconfig)
 	if err != nil {

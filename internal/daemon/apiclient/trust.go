@@ -41,7 +41,7 @@ func Reach(ctx context.Context, to Server, now func() time.Time) error {
 	return conn.Close()
 }
 
-// Trust makes this process, and later processes of the daemon, verify the API server by another CA bundle.
+// Trust makes this process, and later processes of the daemon, verify the API server with another CA bundle.
 //
 // Until the new bundle verifies the API server, settled is false, the daemon also trusts the previous bundle, and the
 // caller must call Trust again. Without the previous bundle, the daemon might be unable to connect and to receive a

@@ -34,8 +34,8 @@ type Desired struct {
 	// Services are in the order of their starts.
 	Services []Service
 	Files    []File
-	// Kubeconfigs are kubeconfigs that programs on the host write, and not files of the manifest. If such a file
-	// exists, it must have the CA in Content.
+	// Kubeconfigs are not files of the manifest: programs on the host write them. If such a file exists, it must have
+	// the CA in Content.
 	Kubeconfigs []File
 	// Environment holds the system variables to set. Variables in Watched that are not in Environment are deleted.
 	Environment map[string]string

@@ -190,9 +190,9 @@ func usurped(files winos.Files, path string) (*contract.Problem, error) {
 const dirVar = `C:\var`
 
 // ClearKeys deletes the directory of kubelet's keys if we did not create it and users other than administrators may
-// write to it. Another operator may have left such a directory. kubelet would use a private key in it, and anyone with
-// a copy of this key could act as the node. The result cleared reports whether the directory was deleted. ClearKeys
-// deletes links in the directory and doesn't follow them.
+// write to it. Another operator may have left such a directory. kubelet would use a private key in this directory, and
+// anyone with a copy of this key could act as the node. The result cleared reports whether the directory was deleted.
+// ClearKeys deletes links in the directory and doesn't follow them.
 func ClearKeys(files winos.Files, stateFile *File) (cleared bool, err error) {
 	info, err := files.Stat(contract.DirKubeletPKI)
 	switch {

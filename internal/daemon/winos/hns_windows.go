@@ -78,9 +78,9 @@ func (network) EnsureEndpoint(ctx context.Context, network, endpoint string, add
 	return ip, failHNS(err, "making HNS endpoint %s on network %s", endpoint, network)
 }
 
-// endpointOn finds the endpoint with this name on one network, because other networks may have an endpoint of the same
-// name. If there is none, it finds a local endpoint without a name that has the address: kube-proxy creates such
-// endpoints. If there is neither, found is nil. taken reports whether an endpoint on this network has the address.
+// endpointOn finds the endpoint with this name on one network. Other networks may have an endpoint of the same name. If
+// this network has none, endpointOn finds a local unnamed endpoint with the address: kube-proxy creates such endpoints.
+// If there is neither, found is nil. taken reports whether an endpoint on this network has the address.
 func endpointOn(networkID, name string, address netip.Addr) (found *hcsshim.HNSEndpoint, taken bool, err error) {
 	all, err := hcsshim.HNSListEndpointRequest()
 	if err != nil {

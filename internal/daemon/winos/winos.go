@@ -258,9 +258,9 @@ type Network interface {
 	Listening(ctx context.Context) (map[int]string, error)
 	// HNSNetwork returns the network with this name, or ErrNotFound if there is none.
 	HNSNetwork(ctx context.Context, name string) (HNSNetwork, error)
-	// EnsureEndpoint finds the HNS endpoint with this name on a network, or else an endpoint without a name that has
-	// the address. If there is neither, it creates an endpoint. The new endpoint gets the address if the address is
-	// valid and unused. Then EnsureEndpoint attaches the endpoint to the host and returns the endpoint's IPv4 address.
+	// EnsureEndpoint finds the HNS endpoint with this name on a network, or else an unnamed endpoint with the address.
+	// If there is neither, it creates an endpoint. The new endpoint gets the address if the address is valid and
+	// unused. Then EnsureEndpoint attaches the endpoint to the host and returns the endpoint's IPv4 address.
 	EnsureEndpoint(ctx context.Context, network, endpoint string, address netip.Addr) (netip.Addr, error)
 	// RemoveHNSNetwork deletes the network with this name and its endpoints. A missing network is no error.
 	RemoveHNSNetwork(ctx context.Context, name string) error

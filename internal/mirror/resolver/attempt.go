@@ -208,7 +208,7 @@ func redirected(from *url.URL, location string) (*url.URL, error) {
 	return to, nil
 }
 
-// discard closes a body. If little of it remains, discard reads the rest first, so that the connection can be reused.
+// discard closes a response's body. If little of it remains, discard reads the rest first, to reuse the connection.
 func discard(response *http.Response) {
 	_, _ = io.Copy(io.Discard, io.LimitReader(response.Body, 16<<10))
 	_ = response.Body.Close()
