@@ -78,8 +78,9 @@ func withoutReference(text string) string {
 // SourcesObject is the name, in messages, of the object with the cluster's settings about registries.
 const SourcesObject = "Image/cluster"
 
-// CheckSources checks an administrator's settings about registries. It returns the valid settings, sorted, or nil if
-// they have no effect, and a problem for each invalid entry. An invalid entry in allowedRegistries allows no registry.
+// CheckSources checks an administrator's settings about registries. It returns the valid settings in sorted order, and
+// a problem for each invalid entry. If no setting has an effect, the settings are nil. An invalid entry in
+// allowedRegistries allows no registry.
 func CheckSources(raw contract.RegistrySources) (*contract.RegistrySources, []*contract.Problem) {
 	var problems []*contract.Problem
 	reject := func(source, why string) { problems = append(problems, rejected(SourcesObject, source, "", why)) }

@@ -28,8 +28,8 @@ type Set struct {
 }
 
 // rejected returns the problem for an invalid part of an entry. The valid parts of the entry still apply. If mirror is
-// empty, the source or the whole entry is invalid. The parameter why is the reason. It must not contain a secret, and
-// may repeat text of the user only if quote has shortened it.
+// empty, the source or the whole entry is invalid. The reason in the parameter why must not contain a secret. It may
+// repeat the user's text only if quote has shortened that text.
 func rejected(object, source, mirror, why string) *contract.Problem {
 	what := "source " + quote(source)
 	if mirror != "" {

@@ -152,8 +152,8 @@ type Files interface {
 	List(dir string) ([]FileInfo, error)
 	// MkdirAll creates a directory and its missing parents. access applies only to new directories.
 	MkdirAll(path string, access Access) error
-	// Restrict sets the rights of an existing file or directory to AccessAdministrators. The files in a directory keep
-	// their own rights, except inherited ones. A repeated call changes nothing.
+	// Restrict sets the rights of an existing file or directory to AccessAdministrators. Files that inherit rights from
+	// the directory get the new rights as well. A repeated call changes nothing.
 	Restrict(path string) error
 }
 
