@@ -65,7 +65,8 @@ type Service struct {
 	// Bootstrap means that the service starts before the Node exists. Such a service uses no NodeVariables and
 	// depends only on bootstrap services.
 	Bootstrap bool `json:"bootstrap"`
-	// Priority orders starts, lowest first. Bootstrap services have lower priorities than all others.
+	// Priority orders starts, lowest first. A service has a higher priority than all services that it depends on, and
+	// bootstrap services have lower priorities than all others.
 	Priority uint `json:"priority"`
 	// Disruptive means that a restart of this service affects pods.
 	Disruptive bool `json:"disruptive,omitempty"`

@@ -66,12 +66,10 @@ func TestManifestViolations(t *testing.T) {
 	}
 }
 
-func TestAServiceStartsAfterAllThatItDependsOn(t *testing.T) {
+func TestServicesStartByTheirPriorityAndTheirName(t *testing.T) {
 	t.Parallel()
-	m := Manifest{Services: []Service{
-		{Name: "a", Dependencies: []string{"b", "c"}}, {Name: "b", Dependencies: []string{"d"}},
-		{Name: "c", Dependencies: []string{"d"}}, {Name: "d", Priority: 7},
-	}}
+	m := Manifest{Services: []Service{{Name: "a", Priority: 3}, {Name: "c", Priority: 2}, {Name: "b", Priority: 2},
+		{Name: "d"}}}
 	var order []string
 	for _, s := range m.StartOrder() {
 		order = append(order, s.Name)
