@@ -6,39 +6,36 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"unicode"
+	"unicode/utf16"
 	"unicode/utf8"
 )
 
-const (
-	// maxPath is the maximum length of a path without the long-path prefix. maxName is the maximum of a name on NTFS.
-	maxPath = 259
-	maxName = 255
-)
+// maxComponent is NTFS's limit for one name, in UTF-16 units.
+const maxComponent = 255
 
-// deviceName matches names of devices, which Windows refuses for files, even with an extension. Superscript digits
-// count as digits.
+// deviceName matches names of devices, which Windows refuses for files in every directory, even with an extension.
+// Superscript digits count as digits. Windows' documentation no longer lists 0, but older versions reserved it.
 var deviceName = regexp.MustCompile(`^(?i:con|prn|aux|nul|conin\$|conout\$|(?:com|lpt)[0-9¹²³]) *(?:\.|$)`)
 
-// CheckPath returns an error if path is not a valid absolute Windows path. A valid path starts with a drive, has only
-// backslashes, and has no part that Windows refuses or silently changes. CheckPath never asks a file system, because
-// Wine accepts more paths than Windows.
+// CheckPath returns an error if path is not an absolute path that every Windows Server accepts. A path has a drive
+// letter, backslashes, and names that Windows neither refuses nor silently changes. Only the root of a drive, such as
+// C:\, ends with a backslash. The rules: https://learn.microsoft.com/en-us/windows/win32/fileio/naming-a-file.
 func CheckPath(path string) error {
 	switch {
 	case !utf8.ValidString(path):
 		return errors.New("a path is UTF-8")
-	case len(path) > maxPath:
-		return fmt.Errorf("a path has at most %d characters", maxPath)
-	case len(path) < 4 || path[0]&^0x20 < 'A' || path[0]&^0x20 > 'Z' || path[1:3] != `:\`:
+	case len(path) < 3 || path[0]&^0x20 < 'A' || path[0]&^0x20 > 'Z' || path[1:3] != `:\`:
 		return errors.New(`a path starts with a drive and a backslash, such as C:\`)
+	case len(path) == 3:
+		return nil
 	}
 	for name := range strings.SplitSeq(path[3:], `\`) {
 		switch {
 		case name == "":
 			return errors.New("a path has no empty part")
-		case len(name) > maxName:
-			return fmt.Errorf("a name in a path has at most %d characters", maxName)
-		case strings.ContainsAny(name, `<>:"/|?*`) || strings.ContainsFunc(name, unicode.IsControl):
+		case len(utf16.Encode([]rune(name))) > maxComponent:
+			return fmt.Errorf("a name in a path has at most %d characters", maxComponent)
+		case strings.ContainsAny(name, `<>:"/|?*`) || strings.ContainsFunc(name, func(r rune) bool { return r < ' ' }):
 			return fmt.Errorf("%q has a character that Windows does not allow", name)
 		case strings.HasSuffix(name, ".") || strings.HasSuffix(name, " "):
 			return fmt.Errorf("%q ends in a dot or space, which Windows cuts off", name)

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"unicode/utf16"
 )
 
 // encodeEnvironment converts variables to the lines NAME=value of a REG_MULTI_SZ. The lines are sorted by name, so that
@@ -62,3 +63,6 @@ func checkVariable(name, value string) error {
 	}
 	return nil
 }
+
+// units returns the length of a text in UTF-16 units. Windows measures names in these units.
+func units(text string) int { return len(utf16.Encode([]rune(text))) }

@@ -173,33 +173,35 @@ func (files) List(dir string) ([]FileInfo, error) {
 	return all, nil
 }
 
-func (files) MkdirAll(path string, access Access) error {
-	if err := CheckPath(path); err != nil {
+func (f files) MkdirAll(path string, access Access) error {
+	doing := "making directory " + path
+	name, err := systemPath(path)
+	if err != nil {
+		return err
+	}
+	// A link or junction to a directory counts as a directory here.
+	attributes, err := windows.GetFileAttributes(name)
+	cut := strings.LastIndexByte(path, '\\')
+	switch {
+	case err == nil && attributes&windows.FILE_ATTRIBUTE_DIRECTORY != 0:
+		return nil
+	case err == nil:
+		return fmt.Errorf("%s: it is a file: %w", doing, fs.ErrExist)
+	case cut+1 == len(path):
+		return fail(err, "%s", doing) // there is no such drive
+	}
+	if err = f.MkdirAll(path[:max(cut, len(`C:\`))], access); err != nil {
 		return err
 	}
 	security, err := securityOf(access.descriptor())
 	if err != nil {
-		return fail(err, "making directory %s", path)
+		return fail(err, "%s", doing)
 	}
-	for _, dir := range parents(path) {
-		name, err := systemPath(dir)
-		if err != nil {
-			return err
-		}
-		// A link or junction to a directory counts as a directory here.
-		attributes, err := windows.GetFileAttributes(name)
-		switch {
-		case err == nil && attributes&windows.FILE_ATTRIBUTE_DIRECTORY != 0:
-			continue
-		case err == nil:
-			return fmt.Errorf("making directory %s: %s is a file: %w", path, dir, fs.ErrExist)
-		}
-		err = windows.CreateDirectory(name, security)
-		if err != nil && !errors.Is(err, windows.ERROR_ALREADY_EXISTS) {
-			return fail(err, "making directory %s", dir)
-		}
+	err = windows.CreateDirectory(name, security)
+	if errors.Is(err, windows.ERROR_ALREADY_EXISTS) { // another program has just created it
+		return nil
 	}
-	return nil
+	return fail(err, "%s", doing)
 }
 
 // openFile is an open file. Its errors wrap the errors of this package. After writing, Close flushes the file to disk.

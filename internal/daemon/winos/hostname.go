@@ -12,14 +12,9 @@ const longestHostname = 63
 // and neither begins nor ends with a hyphen. Windows also refuses a name that has only digits. Source:
 // https://learn.microsoft.com/en-us/troubleshoot/windows-server/active-directory/naming-conventions-for-computer-domain-site-ou.
 func checkHostname(name string) error {
-	wrong := name == "" || len(name) > longestHostname || name[0] == '-' || name[len(name)-1] == '-' ||
-		strings.Trim(name, "0123456789") == ""
-	for i := range len(name) {
-		if c := name[i]; !isLetter(c) && (c < '0' || c > '9') && c != '-' {
-			wrong = true
-		}
-	}
-	if wrong {
+	const digits, letters = "0123456789", "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+	if name == "" || len(name) > longestHostname || strings.Trim(name, digits+letters+"-") != "" ||
+		name[0] == '-' || name[len(name)-1] == '-' || strings.Trim(name, digits) == "" {
 		return fmt.Errorf("host name %q: %w", name, ErrInvalidName)
 	}
 	return nil
