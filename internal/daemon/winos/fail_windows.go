@@ -1,7 +1,6 @@
 package winos
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"syscall"
@@ -27,28 +26,4 @@ func code(err error) uint32 {
 		return uint32(errno)
 	}
 	return 0
-}
-
-// interruptible runs a Windows call that doesn't support contexts. If ctx ends first, the call continues in the
-// background and its result is dropped. So after an error, don't use the call's data any longer.
-func interruptible[T any](ctx context.Context, call func() (T, error)) (T, error) {
-	type answer struct {
-		value T
-		err   error
-	}
-	var none T
-	if ctx.Err() != nil {
-		return none, context.Cause(ctx)
-	}
-	done := make(chan answer, 1)
-	go func() {
-		value, err := call()
-		done <- answer{value, err}
-	}()
-	select {
-	case a := <-done:
-		return a.value, a.err
-	case <-ctx.Done():
-		return none, context.Cause(ctx)
-	}
 }

@@ -7,8 +7,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -35,25 +33,25 @@ const (
 // stopped service leaves no process behind.
 //
 // If a start takes too long, it fails with ErrStartFailed, and the process of a managed service is killed. If a service
-// doesn't end after a stop request, or its process doesn't answer, the processes of the service are killed. If the kill
-// has no effect either, the stop fails with ErrInUse.
+// doesn't end after a stop request, or its process doesn't answer, its process is killed. If the kill has no effect
+// either, the stop fails with ErrInUse.
 //
 // After a stop and before a start, all processes that run a program in the service's command line are killed as well.
 // This is needed in two cases: csi-proxy continues to run after it has reported that it stopped, and if a program runs
 // in a wrapper, Windows ends only the wrapper. Two processes of one program would conflict over ports and pipes.
 func WithTimeouts(host Host) Host {
 	host.Services = limited{host.Services, host.Programs}
-	host.Network = &limitedNetwork{Network: host.Network}
+	host.Network = limitedNetwork{host.Network, make(chan struct{}, hnsReads), make(chan struct{}, 1)}
 	return host
 }
 
 // hnsLimit is the time limit of an HNS call, which may take seconds while many pods start. hnsRemovalLimit is the time
-// limit for removing a network, which deletes its endpoints one by one. hnsLeft is how many abandoned calls may be
-// running.
+// limit for removing a network, which deletes its endpoints one by one. hnsReads is how many calls that only read HNS
+// may run at the same time, including abandoned calls.
 const (
 	hnsLimit        = 30 * time.Second
 	hnsRemovalLimit = 2 * time.Minute
-	hnsLeft         = 4
+	hnsReads        = 4
 )
 
 var errNoHNSAnswer = errors.New("the host network service has not answered in time")
@@ -62,80 +60,72 @@ var errNoHNSAnswer = errors.New("the host network service has not answered in ti
 // limitedNetwork cancels its context and returns an error, and the abandoned call continues in the background.
 type limitedNetwork struct {
 	Network
-	// left counts the abandoned calls that haven't ended.
-	left atomic.Int32
-	// changing is locked while a call changes HNS, even after the call was abandoned. Without the lock, a second call
-	// would not see what the first call is creating, and would create it again.
-	changing sync.Mutex
+	// reads and changes hold an entry for each call that runs. Only one change may run. Otherwise a second change would
+	// not see what the first one is creating, and would create it again.
+	reads, changes chan struct{}
 }
 
 // HNSNetwork implements Network.
-func (l *limitedNetwork) HNSNetwork(ctx context.Context, name string) (HNSNetwork, error) {
-	return callHNS(ctx, &l.left, hnsLimit, func(ctx context.Context) (HNSNetwork, error) {
+func (l limitedNetwork) HNSNetwork(ctx context.Context, name string) (HNSNetwork, error) {
+	return callHNS(ctx, l.reads, hnsLimit, func(ctx context.Context) (HNSNetwork, error) {
 		return l.Network.HNSNetwork(ctx, name)
 	})
 }
 
 // EnsureEndpoint implements Network.
-func (l *limitedNetwork) EnsureEndpoint(ctx context.Context, network, endpoint string,
+func (l limitedNetwork) EnsureEndpoint(ctx context.Context, network, endpoint string,
 	address netip.Addr) (netip.Addr, error) {
-	return callHNS(ctx, &l.left, hnsLimit, func(ctx context.Context) (ip netip.Addr, err error) {
-		err = l.change(func() (err error) {
-			ip, err = l.Network.EnsureEndpoint(ctx, network, endpoint, address)
-			return err
-		})
-		return ip, err
+	return callHNS(ctx, l.changes, hnsLimit, func(ctx context.Context) (netip.Addr, error) {
+		return l.Network.EnsureEndpoint(ctx, network, endpoint, address)
 	})
 }
 
 // RemoveHNSNetwork implements Network.
-func (l *limitedNetwork) RemoveHNSNetwork(ctx context.Context, name string) error {
-	_, err := callHNS(ctx, &l.left, hnsRemovalLimit, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, l.change(func() error { return l.Network.RemoveHNSNetwork(ctx, name) })
+func (l limitedNetwork) RemoveHNSNetwork(ctx context.Context, name string) error {
+	_, err := callHNS(ctx, l.changes, hnsRemovalLimit, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, l.Network.RemoveHNSNetwork(ctx, name)
 	})
 	return err
 }
 
-// change runs a call that changes HNS. If an earlier change is still running, it returns an error at once.
-func (l *limitedNetwork) change(call func() error) error {
-	if !l.changing.TryLock() {
-		return fmt.Errorf("an earlier change: %w", errNoHNSAnswer)
-	}
-	defer l.changing.Unlock()
-	return call()
+// callHNS runs an HNS call. If its time is over or ctx ends, callHNS abandons the call and returns an error. If too
+// many calls are running, callHNS returns an error at once.
+func callHNS[T any](ctx context.Context, running chan struct{}, limit time.Duration,
+	call func(ctx context.Context) (T, error)) (T, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, errNoHNSAnswer)
+	defer cancel()
+	return interruptible(ctx, func() (none T, err error) {
+		select {
+		case running <- struct{}{}:
+			defer func() { <-running }()
+			return call(ctx)
+		default:
+			return none, errNoHNSAnswer
+		}
+	})
 }
 
-// callHNS runs an HNS call. If its time is over or ctx ends, callHNS abandons the call and returns an error. If too
-// many abandoned calls are still running, callHNS returns an error at once.
-func callHNS[T any](ctx context.Context, left *atomic.Int32, limit time.Duration,
-	call func(ctx context.Context) (T, error)) (none T, err error) {
-	if ctx.Err() != nil {
-		return none, context.Cause(ctx)
-	}
-	if left.Load() >= hnsLeft {
-		return none, errNoHNSAnswer
-	}
+// interruptible runs a Windows call that doesn't support contexts. If ctx ends first, the call continues in the
+// background and its result is dropped. So after an error, don't use the call's data any longer.
+func interruptible[T any](ctx context.Context, call func() (T, error)) (T, error) {
 	type answer struct {
 		value T
 		err   error
 	}
-	answered := make(chan answer) // unbuffered: each answer is either received or abandoned
-	givenUp, cancel := context.WithTimeoutCause(ctx, limit, errNoHNSAnswer)
-	defer cancel()
+	var none T
+	if ctx.Err() != nil {
+		return none, context.Cause(ctx)
+	}
+	done := make(chan answer, 1)
 	go func() {
-		value, err := call(givenUp)
-		select {
-		case answered <- answer{value, err}:
-		case <-givenUp.Done():
-			left.Add(-1)
-		}
+		value, err := call()
+		done <- answer{value, err}
 	}()
 	select {
-	case a := <-answered:
+	case a := <-done:
 		return a.value, a.err
-	case <-givenUp.Done():
-		left.Add(1)
-		return none, context.Cause(givenUp)
+	case <-ctx.Done():
+		return none, context.Cause(ctx)
 	}
 }
 
