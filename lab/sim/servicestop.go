@@ -71,13 +71,11 @@ func (s *manager) awaitAnswer(ctx context.Context, v *service, name string) erro
 	limit, cancel := context.WithTimeout(ctx, s.machine.knobs.costs().ServiceControl)
 	defer cancel()
 	err := s.wait(limit, func() bool { return !v.isFrozen() })
-	switch {
-	case err == nil:
+	if err == nil {
 		return nil
-	case ctx.Err() != nil:
-		return fmt.Errorf("%w: %w", winos.UnansweredError{Service: name}, context.Cause(ctx))
 	}
-	return winos.UnansweredError{Service: name}
+	return fmt.Errorf("service %s has not answered a request to stop: %w: %w", name, winos.ErrInUse,
+		context.Cause(limit))
 }
 
 // ask sends a stop request to a running service. A service that is starting doesn't accept stop requests, and a frozen

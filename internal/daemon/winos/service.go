@@ -1,8 +1,6 @@
 package winos
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"strings"
 )
@@ -23,40 +21,6 @@ func serviceState(code uint32) ServiceState {
 		return ServicePaused
 	}
 	return ServiceState(fmt.Sprintf("Unknown(%d)", code))
-}
-
-// UnansweredError wraps ErrInUse. It means that a service's process didn't answer a request to stop, because the
-// process is suspended or no longer handles requests. The service's state is still Running or Paused.
-type UnansweredError struct{ Service string }
-
-// Error implements error.
-func (e UnansweredError) Error() string {
-	return "service " + e.Service + " has not answered a request to stop: " + ErrInUse.Error()
-}
-
-// Unwrap returns ErrInUse.
-func (e UnansweredError) Unwrap() error { return ErrInUse }
-
-// stopError converts the error of a stop request. It returns an UnansweredError for the code
-// ERROR_SERVICE_REQUEST_TIMEOUT, because the service's process didn't answer, and for a timeout. If the process hasn't
-// answered an earlier request either, the service manager itself may not answer at all.
-func stopError(service string, code uint32, err error) error {
-	const requestTimeout = 1053
-	switch {
-	case code == requestTimeout:
-		return UnansweredError{Service: service}
-	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("%w: %w", UnansweredError{Service: service}, err)
-	}
-	return err
-}
-
-// unfinished returns the error of a stop that timed out in this state of the service: UnansweredError or ErrInUse.
-func unfinished(service string, state ServiceState) error {
-	if state == ServiceRunning || state == ServicePaused {
-		return UnansweredError{Service: service}
-	}
-	return ErrInUse
 }
 
 // checkServiceName returns an error if the service manager would refuse a name. It also refuses names that would lead

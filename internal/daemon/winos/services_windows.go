@@ -198,13 +198,12 @@ func (s services) stopOne(ctx context.Context, name string) error {
 		return err
 	}
 	defer process.close()
-	asked, state := false, ServiceStopped
+	asked := false
 	err = wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (stopped bool, err error) {
 		status, err := h.Query()
 		if err != nil {
 			return false, fail(err, "querying service %s", name)
 		}
-		state = serviceState(uint32(status.State))
 		if !asked && (status.State == svc.Running || status.State == svc.Paused) {
 			if asked, err = s.askToStop(ctx, name); err != nil && !process.ended() {
 				return false, err
@@ -214,7 +213,7 @@ func (s services) stopOne(ctx context.Context, name string) error {
 	})
 	switch {
 	case err != nil && ctx.Err() != nil:
-		return fmt.Errorf("waiting for service %s to stop: %w: %w", name, unfinished(name, state), err)
+		return fmt.Errorf("waiting for service %s to stop: %w: %w", name, ErrInUse, err)
 	case err != nil:
 		return err
 	}
@@ -232,8 +231,10 @@ func (s services) askToStop(ctx context.Context, name string) (asked bool, err e
 		return false, s.stopDependants(ctx, name)
 	case errors.Is(err, windows.ERROR_SERVICE_CANNOT_ACCEPT_CTRL), errors.Is(err, windows.ERROR_SERVICE_NOT_ACTIVE):
 		return false, nil // the service's state is changing
+	case errors.Is(err, windows.ERROR_SERVICE_REQUEST_TIMEOUT): // the service's process is suspended or hangs
+		return false, fmt.Errorf("%w: %w", ErrInUse, err)
 	}
-	return err == nil, stopError(name, code(err), err)
+	return err == nil, err
 }
 
 func (s services) Delete(ctx context.Context, name string) error {

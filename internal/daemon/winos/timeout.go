@@ -23,7 +23,7 @@ const (
 )
 
 // killLimit is the maximum time to wait until a killed process has ended. maxKills is how often a stop is tried again
-// after a kill: once for the service and once for each level of dependants.
+// after a kill: once for the service and once for each dependant that hangs.
 const (
 	killLimit = 30 * time.Second
 	maxKills  = 4
@@ -188,7 +188,7 @@ func (l limited) Stop(ctx context.Context, name string) error {
 		var killed bool
 		if err != nil {
 			var killErr error
-			if killed, killErr = l.killHung(ctx, name, err); killErr != nil {
+			if killed, killErr = l.killHung(ctx, name); killErr != nil {
 				return errors.Join(err, killErr)
 			}
 		}
@@ -218,32 +218,24 @@ func (l limited) stop(ctx context.Context, name string) error {
 	return err
 }
 
-// killHung kills the processes of a service and its dependants if their state is StartPending or StopPending. If
-// stopErr is an UnansweredError, killHung also kills the process of the service that stopErr names, although this
-// service is Running.
-func (l limited) killHung(ctx context.Context, name string, stopErr error) (killed bool, err error) {
-	var silent UnansweredError
-	errors.As(stopErr, &silent)
+// killHung kills the process of the service that a stop has waited for: the first one, in the order of the stops, that
+// hasn't stopped.
+func (l limited) killHung(ctx context.Context, name string) (killed bool, err error) {
 	dependants, err := l.Dependants(ctx, name)
 	if err != nil {
 		return false, err
 	}
-	for _, service := range append([]string{name}, dependants...) {
+	for _, service := range append(dependants, name) {
 		s, err := l.Get(ctx, service)
-		if err != nil {
-			continue // the service has disappeared in the meantime
-		}
-		hung := s.State == ServiceStopPending || s.State == ServiceStartPending ||
-			strings.EqualFold(service, silent.Service)
-		if !hung || s.PID == 0 {
-			continue
+		if err != nil || s.State == ServiceStopped || s.PID == 0 {
+			continue // the service has stopped or disappeared in the meantime
 		}
 		if err = l.killProcess(ctx, s); err != nil {
-			return killed, fmt.Errorf("killing the process of service %s: %w", service, err)
+			return false, fmt.Errorf("killing the process of service %s: %w", service, err)
 		}
-		killed = true
+		return true, nil
 	}
-	return killed, nil
+	return false, nil
 }
 
 // killPrograms kills every process that runs a program in a service's command line, with two exceptions. It never kills
