@@ -22,11 +22,7 @@ func (network) NodeIP(ctx context.Context) (netip.Addr, error) {
 	if err := ctx.Err(); err != nil {
 		return netip.Addr{}, err
 	}
-	cards, err := networkCards()
-	if err != nil {
-		return netip.Addr{}, err
-	}
-	table, err := routes(cards)
+	table, cards, err := routes()
 	if err != nil {
 		return netip.Addr{}, err
 	}
@@ -42,15 +38,17 @@ func (network) NodeIP(ctx context.Context) (netip.Addr, error) {
 	return ip, nil
 }
 
-// routes reads the IPv4 routing table, without the routes of interfaces that aren't in cards:
+// routes reads the IPv4 routing table, and the interfaces that have IPv4. It omits the routes of other interfaces:
 // https://learn.microsoft.com/en-us/windows/win32/api/netioapi/nf-netioapi-getipforwardtable2.
-func routes(cards map[uint32]card) ([]route, error) {
+func routes() (table []route, cards map[uint32]card, err error) {
+	if cards, err = networkCards(); err != nil {
+		return nil, nil, err
+	}
 	var raw *windows.MibIpForwardTable2
 	if err := windows.GetIpForwardTable2(windows.AF_INET, &raw); err != nil {
-		return nil, fail(err, "reading the routing table")
+		return nil, nil, fail(err, "reading the routing table")
 	}
 	defer windows.FreeMibTable(unsafe.Pointer(raw))
-	var table []route
 	rows := raw.Rows()
 	for i := range rows {
 		row := &rows[i]
@@ -68,7 +66,7 @@ func routes(cards map[uint32]card) ([]route, error) {
 			Connected:       link.connected,
 		})
 	}
-	return table, nil
+	return table, cards, nil
 }
 
 // dhcpEnabled is IP_ADAPTER_DHCP_ENABLED:
@@ -122,11 +120,7 @@ func networkCards() (map[uint32]card, error) {
 // readCards sets the facts about network cards: whether the interface with the default route has its address from DHCP,
 // and which interfaces have a default route.
 func readCards(facts *Facts) error {
-	cards, err := networkCards()
-	if err != nil {
-		return err
-	}
-	table, err := routes(cards)
+	table, cards, err := routes()
 	if err != nil {
 		return err
 	}

@@ -40,11 +40,7 @@ func (routing) Table(ctx context.Context) ([]Route, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	cards, err := networkCards()
-	if err != nil {
-		return nil, err
-	}
-	table, err := routes(cards)
+	table, cards, err := routes()
 	if err != nil {
 		return nil, err
 	}
@@ -58,11 +54,7 @@ func (routing) Ensure(ctx context.Context, to netip.Addr) (added bool, err error
 	if err := errors.Join(ctx.Err(), check4(to)); err != nil {
 		return false, err
 	}
-	cards, err := networkCards()
-	if err != nil {
-		return false, err
-	}
-	table, err := routes(cards)
+	table, _, err := routes()
 	if err != nil {
 		return false, err
 	}
