@@ -46,7 +46,6 @@ type Applier struct {
 	digests   digests
 	histories histories
 	repeats   repeats
-	waits     waits
 	// sane maps each service to the ID of the process that ran when the service's configuration was last correct.
 	sane map[string]uint32
 	// last is the desired state of the last Apply, for QuickCheck.
@@ -149,7 +148,6 @@ func (r Report) Problem() *contract.Problem {
 // Apply observes the host, plans steps, and takes them.
 func (a *Applier) Apply(ctx context.Context, request Request) Report {
 	var report Report
-	a.waits = waits{left: waitLimit}
 	want, err := a.resolve(ctx, request, &report)
 	if err != nil {
 		report.failed(contract.ProblemOf(contract.ReasonManifestInvalid, err))

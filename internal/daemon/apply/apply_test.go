@@ -5,8 +5,6 @@ import (
 	"context"
 	"encoding/pem"
 	"errors"
-	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"testing"
@@ -211,55 +209,6 @@ func TestARevisionIsNotGivenUpForAProgramThatAScannerReads(t *testing.T) {
 		}
 		if !r.Holds() || h.read(t, contract.PathKubelet) != "MZ kubelet two" {
 			t.Errorf("got %+v", r)
-		}
-	})
-}
-
-// inUse is a file system in which another program holds some files open.
-type inUse struct {
-	winos.Files
-	paths map[string]bool
-}
-
-// Open implements winos.Files.
-func (f inUse) Open(path string) (io.ReadCloser, error) {
-	if f.paths[path] {
-		return nil, fmt.Errorf("%s: %w", path, winos.ErrInUse)
-	}
-	return f.Files.Open(path)
-}
-
-// While a pass waits for open files, it takes no other steps. So the wait must be short.
-func TestAPassDoesNotWaitLongForManyFilesThatAreOpen(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		h := newHost(t)
-		files := inUse{h.Host().Files, map[string]bool{}}
-		for n := range 100 {
-			path := fmt.Sprintf(`C:\k\cni\config\%d.conf`, n)
-			h.state.Manifest.Files = append(h.state.Manifest.Files, contract.File{Path: path, Content: "{}"})
-		}
-		if r := h.pass(t, h.applier()); !r.Holds() {
-			t.Fatalf("the first pass: %+v", r)
-		}
-		for _, f := range h.state.Manifest.Files {
-			files.paths[f.Path] = true
-		}
-		machine := h.Host()
-		machine.Files = files
-		a := apply.New(apply.Options{Host: machine, State: h.state})
-		for range 2 {
-			begun := time.Now()
-			if r := h.pass(t, a); r.Holds() {
-				t.Error("files that can't be read count as correct")
-			}
-			if took := time.Since(begun); took < time.Second || took > 15*time.Second {
-				t.Errorf("a pass took %s", took)
-			}
-		}
-		clear(files.paths)
-		if r := h.pass(t, a); !r.Holds() {
-			t.Errorf("after the files were closed: %+v", r)
 		}
 	})
 }

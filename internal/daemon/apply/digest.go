@@ -3,7 +3,6 @@ package apply
 import (
 	"context"
 	"errors"
-	"io"
 	"io/fs"
 	"time"
 
@@ -31,9 +30,8 @@ type seen struct {
 // changed stands for the digest of a file that has changed since it was read.
 const changed = "changed"
 
-// of returns the digest and the access rights of a file. The digest of a missing file is "". While another program has
-// the file open, of waits.
-func (d *digests) of(ctx context.Context, path string, w *waits) (string, winos.Access, error) {
+// of returns the digest and the access rights of a file. The digest of a missing file is "".
+func (d *digests) of(ctx context.Context, path string) (string, winos.Access, error) {
 	digest, access := d.cached(path)
 	if digest != changed {
 		return digest, access, nil
@@ -47,10 +45,7 @@ func (d *digests) of(ctx context.Context, path string, w *waits) (string, winos.
 	if err != nil {
 		return "", 0, err
 	}
-	digest, err = digestOf(ctx, path, func() (r io.ReadCloser, err error) {
-		err = w.untilClosed(ctx, func() error { r, err = d.files.Open(path); return err })
-		return r, err
-	})
+	digest, err = DigestOf(ctx, d.files, path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", 0, nil
 	}

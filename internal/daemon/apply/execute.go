@@ -14,6 +14,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/daemon/plan"
 	"github.com/windows-nodes/wmco/internal/daemon/state"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
 // run executes the steps of one pass in three phases. First it writes all new content to temporary files. Then it
@@ -115,7 +116,7 @@ func without(steps, some []plan.Step) []plan.Step {
 func (r *run) stageFile(ctx context.Context, f plan.File) (err error) {
 	content := io.NopCloser(bytes.NewReader(f.Content))
 	if f.Content == nil {
-		err = r.waits.untilClosed(ctx, func() error { content, err = r.store.Open(f.Digest); return err })
+		err = winos.UntilClosed(ctx.Done(), func() error { content, err = r.store.Open(f.Digest); return err })
 		if err != nil {
 			return err
 		}

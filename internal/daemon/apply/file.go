@@ -131,12 +131,8 @@ func RemoveAside(files winos.Files, stateFile *state.File) error {
 
 // DigestOf returns the lower-case hex SHA-256 of a file, or fs.ErrNotExist. It waits while another program
 // has the file open.
-func DigestOf(ctx context.Context, files winos.Files, path string) (string, error) {
-	return digestOf(ctx, path, func() (io.ReadCloser, error) { return winos.OpenClosed(files, path) })
-}
-
-func digestOf(ctx context.Context, path string, open func() (io.ReadCloser, error)) (digest string, err error) {
-	r, err := open()
+func DigestOf(ctx context.Context, files winos.Files, path string) (digest string, err error) {
+	r, err := winos.OpenClosed(files, path)
 	if err != nil {
 		return "", fmt.Errorf("opening %s: %w", path, err)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/windows-nodes/wmco/internal/daemon/apiclient"
 	"github.com/windows-nodes/wmco/internal/daemon/plan"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
 // staleKubeconfigs finds the kubeconfigs that must get the CA of the node's revision, and adds them to
@@ -38,10 +39,10 @@ func (a *Applier) staleKubeconfigs(ctx context.Context, want plan.Desired, have 
 
 // repointed returns a kubeconfig's API server with the new CA, or nil if the kubeconfig already has the new CA.
 func (a *Applier) repointed(ctx context.Context, f plan.File) (to *apiclient.Server, err error) {
-	if _, _, err = a.digests.of(ctx, f.Path, &a.waits); err != nil { // cache the digest for the next QuickCheck
+	if _, _, err = a.digests.of(ctx, f.Path); err != nil { // cache the digest for the next QuickCheck
 		return nil, err
 	}
-	err = a.waits.untilClosed(ctx, func() error {
+	err = winos.UntilClosed(ctx.Done(), func() error {
 		to, err = apiclient.Repointed(a.host.Files, f.Path, apiclient.Server{CA: f.Content})
 		return err
 	})

@@ -19,7 +19,7 @@ import (
 // observe reads the state of everything that is desired or in the state file. It skips the content of unchanged files.
 func (a *Applier) observe(ctx context.Context, want plan.Desired) (plan.Observed, error) {
 	have, err := a.look(ctx, want, func(path string) (string, winos.Access, error) {
-		return a.digests.of(ctx, path, &a.waits)
+		return a.digests.of(ctx, path)
 	})
 	if err != nil {
 		return have, err

@@ -167,7 +167,7 @@ func (r *run) writeFile(ctx context.Context, path string) error {
 // removeFile deletes a file. It also deletes the file's directory if the directory is empty, was created by us, and
 // isn't in state.Directories.
 func (r *run) removeFile(ctx context.Context, path string) error {
-	if err := r.waits.untilClosed(ctx, func() error { return r.host.Files.Remove(path) }); err != nil {
+	if err := winos.UntilClosed(ctx.Done(), func() error { return r.host.Files.Remove(path) }); err != nil {
 		return fmt.Errorf("removing %s: %w", path, err)
 	}
 	r.state.Files.Remove(path)
