@@ -5,18 +5,15 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"io"
 	"testing"
 
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// memorySink is a Sink that keeps blobs in memory. It checks that its caller follows the rules of Sink. Tests can make
-// its methods fail.
+// memorySink keeps blobs in memory. Tests can make its method put fail.
 type memorySink struct {
 	kept      map[string][]byte
-	open      int
 	createErr error
 	writeErr  error
 	commitErr error
@@ -24,82 +21,53 @@ type memorySink struct {
 
 func newMemorySink() *memorySink { return &memorySink{kept: map[string][]byte{}} }
 
-func (s *memorySink) Create(blob contract.Blob) (Pending, error) {
+// put implements Put.
+func (s *memorySink) put(blob contract.Blob, write func(w io.Writer) error) error {
 	if s.createErr != nil {
-		return nil, s.createErr
+		return s.createErr
 	}
-	s.open++
-	return &memoryPending{sink: s, blob: blob}, nil
-}
-
-type memoryPending struct {
-	sink *memorySink
-	blob contract.Blob
-	data bytes.Buffer
-	done bool
-}
-
-func (p *memoryPending) Write(b []byte) (int, error) {
-	if p.done {
-		return 0, errors.New("a write after the end")
-	}
-	if p.sink.writeErr != nil {
-		return 0, p.sink.writeErr
-	}
-	if int64(p.data.Len()+len(b)) > p.blob.Size {
-		return 0, errors.New("the write is longer than the blob")
-	}
-	return p.data.Write(b)
-}
-
-func (p *memoryPending) Commit() error {
-	if err := p.end(); err != nil {
+	var data bytes.Buffer
+	err := write(writerFunc(func(b []byte) (int, error) {
+		if s.writeErr != nil {
+			return 0, s.writeErr
+		}
+		if int64(data.Len()+len(b)) > blob.Size {
+			return 0, errors.New("the write is longer than the blob")
+		}
+		return data.Write(b)
+	}))
+	switch {
+	case err != nil:
 		return err
+	case s.commitErr != nil:
+		return s.commitErr
+	case digestOf(data.Bytes()) != blob.Digest:
+		return contract.NewProblem(contract.ReasonPayloadCorrupt, "another digest")
 	}
-	if p.sink.commitErr != nil {
-		return p.sink.commitErr
-	}
-	if got := digestOf(p.data.Bytes()); got != p.blob.Digest {
-		return fmt.Errorf("committed with digest %s instead of %s", got, p.blob.Digest)
-	}
-	p.sink.kept[p.blob.Digest] = p.data.Bytes()
+	s.kept[blob.Digest] = data.Bytes()
 	return nil
 }
 
-func (p *memoryPending) Discard() error { return p.end() }
-
-func (p *memoryPending) end() error {
-	if p.done {
-		return errors.New("ended twice")
-	}
-	p.done = true
-	p.sink.open--
-	return nil
-}
-
-// assertConsistent fails the test if a blob was neither committed nor discarded, or if stored and missing together are
-// not the wanted blobs.
-func (s *memorySink) assertConsistent(t *testing.T, want []contract.Blob, stored []string, missing []contract.Blob) {
+// missing returns the wanted blobs that the sink lacks, each once. It fails the test if the sink has other blobs.
+func (s *memorySink) missing(t *testing.T, want []contract.Blob) (missing []contract.Blob) {
 	t.Helper()
-	// A Commit that fails counts as committed.
-	if s.open != 0 {
-		t.Errorf("%d blobs were neither committed nor discarded", s.open)
-	}
-	unique := map[string]bool{}
+	kept := 0
+	seen := map[string]bool{}
 	for _, b := range want {
-		unique[b.Digest] = true
-	}
-	if len(stored)+len(missing) != len(unique) {
-		t.Errorf("stored %d and missing %d are not the %d wanted blobs", len(stored), len(missing), len(unique))
-	}
-	if len(stored) != len(s.kept) {
-		t.Errorf("stored has %d blobs, the sink has %d", len(stored), len(s.kept))
-	}
-	for _, digest := range stored {
-		if !unique[digest] || s.kept[digest] == nil && digest != digestOf(nil) {
-			t.Errorf("%s is reported as stored, but is not wanted or not in the sink", digest)
+		if seen[b.Digest] {
+			continue
+		}
+		seen[b.Digest] = true
+		if _, has := s.kept[b.Digest]; has {
+			kept++
+		} else {
+			missing = append(missing, b)
 		}
 	}
+	if kept != len(s.kept) {
+		t.Errorf("the sink has %d blobs, and %d of them are wanted", len(s.kept), kept)
+	}
+	return missing
 }
 
 func digestOf(content []byte) string {

@@ -2,9 +2,6 @@ package payload
 
 import (
 	"archive/tar"
-	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -14,19 +11,10 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Sink stores unpacked blobs. The daemon implements it on its store.
-type Sink interface {
-	// Create starts to store a blob under a temporary name. If it is called again for the same blob, it starts again.
-	Create(blob contract.Blob) (Pending, error)
-}
-
-// Pending is a blob that is being written. Call Commit or Discard once to end it.
-type Pending interface {
-	io.Writer
-	// Commit stores the blob permanently under its digest. Unpack calls it only if the size and the digest are correct.
-	Commit() error
-	Discard() error
-}
+// Put stores one blob. It calls the function write once, with a writer for the content. If the content has another
+// digest than the blob, Put stores nothing and returns a *contract.Problem with the reason PayloadCorrupt. The daemon's
+// store implements Put.
+type Put func(blob contract.Blob, write func(w io.Writer) error) error
 
 // Limits of a stream, to protect its receiver.
 const (
@@ -43,57 +31,35 @@ const (
 
 var errTooMuch = errors.New("the stream contains far more than was requested")
 
-// Unpack reads a stream that Pack wrote, and stores the wanted blobs in sink. It doesn't trust the names and sizes in
+// Unpack reads a stream that Pack wrote, and stores the wanted blobs with put. It doesn't trust the names and sizes in
 // the stream: it stores a blob only if its size and digest match a wanted blob. It skips other entries, within limits.
-// It needs the same amount of memory for every stream.
+// It needs the same amount of memory for every stream, and does not read data after the last wanted blob.
 //
-// stored and missing together are the wanted blobs, even if there is an error. The blobs in stored remain in sink. err
-// is a *contract.Problem with the reason PayloadCorrupt if the stream or a blob in the stream is damaged, and with the
-// reason PayloadIncomplete if the stream ends before all blobs arrived. err wraps errors of r, sink and ctx. Unpack
-// does not read data after the last wanted blob.
-func Unpack(ctx context.Context, r io.Reader, want []contract.Blob, sink Sink) (stored []string,
-	missing []contract.Blob, err error) {
-	u := newUnpacking(want, sink)
-	err = u.run(ctx, r)
-	for _, b := range u.order {
-		if u.stored[b.Digest] {
-			stored = append(stored, b.Digest)
-		} else {
-			missing = append(missing, b)
-		}
+// If Unpack returns an error, the blobs that it has stored remain. The error is a *contract.Problem with the reason
+// PayloadCorrupt if the stream or a blob in the stream is damaged, and with the reason PayloadIncomplete if the stream
+// ends before all blobs arrived. The error wraps errors of r and put.
+func Unpack(r io.Reader, want []contract.Blob, put Put) error {
+	u := &unpacking{put: put, sizes: map[string]int64{}, stored: map[string]bool{}, buf: make([]byte, 128<<10)}
+	for _, b := range want {
+		u.sizes[b.Digest] = b.Size
 	}
-	if len(missing) == 0 && u.fatal == nil {
-		return stored, nil, nil
-	}
-	return stored, missing, err
+	return u.run(r)
 }
 
 type unpacking struct {
-	sink   Sink
-	order  []contract.Blob // the wanted blobs, without duplicates
-	sizes  map[string]int64
+	put    Put
+	sizes  map[string]int64 // of the wanted blobs
 	stored map[string]bool
 	// broken counts entries with the name of a wanted blob but with different content.
 	broken int
-	// fatal is an error of the sink, the source or the context, and not of the stream.
+	// fatal is an error of put or the source, and not of the stream.
 	fatal error
 	buf   []byte
 }
 
-func newUnpacking(want []contract.Blob, sink Sink) *unpacking {
-	u := &unpacking{sink: sink, sizes: map[string]int64{}, stored: map[string]bool{}, buf: make([]byte, 128<<10)}
-	for _, b := range want {
-		if _, seen := u.sizes[b.Digest]; !seen {
-			u.sizes[b.Digest] = b.Size
-			u.order = append(u.order, b)
-		}
-	}
-	return u
-}
-
 // run stores blobs until all wanted blobs are stored, the stream ends, or an error occurs.
-func (u *unpacking) run(ctx context.Context, r io.Reader) error {
-	z, err := zstd.NewReader(u.source(ctx, r),
+func (u *unpacking) run(r io.Reader) error {
+	z, err := zstd.NewReader(u.source(r),
 		zstd.WithDecoderConcurrency(1),
 		zstd.WithDecoderLowmem(true),
 		zstd.WithDecoderMaxWindow(maxWindow))
@@ -102,7 +68,7 @@ func (u *unpacking) run(ctx context.Context, r io.Reader) error {
 	}
 	defer z.Close()
 	t := tar.NewReader(u.bounded(z))
-	for unwanted := 0; len(u.stored) < len(u.order); {
+	for unwanted := 0; len(u.stored) < len(u.sizes); {
 		header, err := t.Next()
 		if errors.Is(err, io.EOF) {
 			return u.incomplete()
@@ -128,29 +94,24 @@ func (u *unpacking) run(ctx context.Context, r io.Reader) error {
 	return nil
 }
 
-// take stores one blob. If the content of the blob doesn't match its size and digest, take discards the blob and counts
-// it in broken.
+// take stores one blob. If the content of the blob has another digest, take counts the blob in broken.
 func (u *unpacking) take(r io.Reader, b contract.Blob) error {
-	pending, err := u.sink.Create(b)
-	if err != nil {
+	var copying error
+	err := u.put(b, func(w io.Writer) error {
+		_, copying = io.CopyBuffer(u.writer(w), onlyReader{io.LimitReader(r, b.Size)}, u.buf)
+		return copying
+	})
+	p, is := contract.AsProblem(err)
+	switch {
+	case copying != nil:
+		return copying
+	case is && p.Reason == contract.ReasonPayloadCorrupt:
+		u.broken++
+	case err != nil:
 		return u.stop(fmt.Errorf("storing blob %.16s: %w", b.Digest, err))
+	default:
+		u.stored[b.Digest] = true
 	}
-	hash := sha256.New()
-	n, err := io.CopyBuffer(io.MultiWriter(hash, u.writer(pending)), onlyReader{io.LimitReader(r, b.Size)}, u.buf)
-	right := err == nil && n == b.Size && hex.EncodeToString(hash.Sum(nil)) == b.Digest
-	if !right {
-		if err == nil {
-			u.broken++
-		}
-		if discardErr := pending.Discard(); discardErr != nil && u.fatal == nil {
-			return u.stop(fmt.Errorf("discarding blob %.16s: %w", b.Digest, discardErr))
-		}
-		return err
-	}
-	if err = pending.Commit(); err != nil {
-		return u.stop(fmt.Errorf("storing blob %.16s: %w", b.Digest, err))
-	}
-	u.stored[b.Digest] = true
 	return nil
 }
 
@@ -163,9 +124,8 @@ func (u *unpacking) stop(err error) error {
 	return err
 }
 
-// source returns a reader of the compressed stream. The reader records errors, and stops when ctx ends.
-func (u *unpacking) source(ctx context.Context, r io.Reader) io.Reader {
-	r = until(ctx, r)
+// source returns a reader of the compressed stream, which records errors.
+func (u *unpacking) source(r io.Reader) io.Reader {
 	return readerFunc(func(p []byte) (int, error) {
 		n, err := r.Read(p)
 		if err != nil && !errors.Is(err, io.EOF) {
@@ -178,8 +138,8 @@ func (u *unpacking) source(ctx context.Context, r io.Reader) io.Reader {
 // bounded returns a reader that fails if the unpacked stream is far longer than the wanted blobs.
 func (u *unpacking) bounded(r io.Reader) io.Reader {
 	left := int64(maxUnwanted) + maxUnwantedEntries*entryOverhead
-	for _, b := range u.order {
-		left += b.Size + entryOverhead
+	for _, size := range u.sizes {
+		left += size + entryOverhead
 	}
 	return readerFunc(func(p []byte) (int, error) {
 		if left <= 0 {
@@ -191,7 +151,7 @@ func (u *unpacking) bounded(r io.Reader) io.Reader {
 	})
 }
 
-// writer returns a writer that writes to the sink and records errors of the sink.
+// writer returns a writer that writes to w and records errors of w.
 func (u *unpacking) writer(w io.Writer) io.Writer {
 	return writerFunc(func(p []byte) (int, error) {
 		n, err := w.Write(p)
@@ -202,6 +162,11 @@ func (u *unpacking) writer(w io.Writer) io.Writer {
 	})
 }
 
+type readerFunc func(p []byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
+
+// writerFunc is a function that implements io.Writer.
 type writerFunc func(p []byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
@@ -215,14 +180,14 @@ func (u *unpacking) classify(err error) error {
 		return u.incomplete()
 	}
 	return contract.NewProblem(contract.ReasonPayloadCorrupt, "unpacking the stream after %d of %d blobs: %v",
-		len(u.stored), len(u.order), err)
+		len(u.stored), len(u.sizes), err)
 }
 
 func (u *unpacking) incomplete() error {
 	if u.broken > 0 {
 		return contract.NewProblem(contract.ReasonPayloadCorrupt, "%d of %d blobs arrived with other content", u.broken,
-			len(u.order))
+			len(u.sizes))
 	}
 	return contract.NewProblem(contract.ReasonPayloadIncomplete, "the stream ended after %d of %d blobs", len(u.stored),
-		len(u.order))
+		len(u.sizes))
 }

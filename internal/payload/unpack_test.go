@@ -3,7 +3,6 @@ package payload
 import (
 	"archive/tar"
 	"bytes"
-	"context"
 	"errors"
 	"io"
 	"math/rand/v2"
@@ -33,7 +32,7 @@ func samples() []Blob {
 func packed(tb testing.TB, blobs []Blob) []byte {
 	tb.Helper()
 	var stream bytes.Buffer
-	if err := Pack(tb.Context(), &stream, blobs); err != nil {
+	if err := Pack(&stream, blobs); err != nil {
 		tb.Fatal(err)
 	}
 	return stream.Bytes()
@@ -129,10 +128,9 @@ func TestUnpack(t *testing.T) {
 			for _, reader := range []io.Reader{bytes.NewReader(c.stream), iotest.HalfReader(bytes.NewReader(c.stream)),
 				iotest.DataErrReader(bytes.NewReader(c.stream))} {
 				sink := newMemorySink()
-				stored, missing, err := Unpack(t.Context(), reader, c.want, sink)
-				sink.assertConsistent(t, c.want, stored, missing)
-				if len(stored) != c.stored {
-					t.Errorf("stored %d blobs, want %d (%v)", len(stored), c.stored, err)
+				err := Unpack(reader, c.want, sink.put)
+				if missing := sink.missing(t, c.want); len(sink.kept) != c.stored || (len(missing) > 0) != (err != nil) {
+					t.Errorf("stored %d blobs, want %d, with %d missing (%v)", len(sink.kept), c.stored, len(missing), err)
 				}
 				problem, found := contract.AsProblem(err)
 				if (err != nil) != (c.problem != "") || found && problem.Reason != c.problem {
@@ -196,11 +194,11 @@ func TestUnpackIsBoundedInWorkAndMemory(t *testing.T) {
 	})
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	_, missing, err := Unpack(t.Context(), bytes.NewReader(bomb), wanted([]Blob{first}), newMemorySink())
+	err := Unpack(bytes.NewReader(bomb), wanted([]Blob{first}), newMemorySink().put)
 	runtime.ReadMemStats(&after)
 	problem, found := contract.AsProblem(err)
-	if !found || problem.Reason != contract.ReasonPayloadCorrupt || len(missing) != 1 {
-		t.Errorf("returned %v and missing %v, want PayloadCorrupt", err, missing)
+	if !found || problem.Reason != contract.ReasonPayloadCorrupt {
+		t.Errorf("returned %v, want PayloadCorrupt", err)
 	}
 	if used := after.TotalAlloc - before.TotalAlloc; used > 64<<20 {
 		t.Errorf("allocated %d MiB for a stream of %d KiB", used>>20, len(bomb)>>10)
@@ -233,22 +231,12 @@ func TestUnpackPassesOnWhatIsNotTheStreamsFault(t *testing.T) {
 			if c.reader != nil {
 				r = c.reader(r)
 			}
-			stored, missing, err := Unpack(t.Context(), r, wanted(blobs), &c.sink)
-			c.sink.assertConsistent(t, wanted(blobs), stored, missing)
+			err := Unpack(r, wanted(blobs), c.sink.put)
+			c.sink.missing(t, wanted(blobs))
 			if !errors.Is(err, sad) {
 				t.Errorf("returned %v, want the error of the sink or source", err)
 			}
 		})
-	}
-}
-
-func TestUnpackStopsWithItsContext(t *testing.T) {
-	t.Parallel()
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	_, missing, err := Unpack(ctx, bytes.NewReader(packed(t, samples())), wanted(samples()), newMemorySink())
-	if !errors.Is(err, context.Canceled) || len(missing) != 4 {
-		t.Errorf("returned %v with %d missing, want the cancellation and 4", err, len(missing))
 	}
 }
 
@@ -257,7 +245,8 @@ func TestUnpackResumesWithWhatIsMissing(t *testing.T) {
 	t.Parallel()
 	blobs, sink := samples(), newMemorySink()
 	whole := packed(t, blobs)
-	_, missing, err := Unpack(t.Context(), bytes.NewReader(whole[:200<<10]), wanted(blobs), sink)
+	err := Unpack(bytes.NewReader(whole[:200<<10]), wanted(blobs), sink.put)
+	missing := sink.missing(t, wanted(blobs))
 	if err == nil || len(missing) != 3 {
 		t.Fatalf("a truncated stream returned %v with %d missing", err, len(missing))
 	}
@@ -269,9 +258,9 @@ func TestUnpackResumesWithWhatIsMissing(t *testing.T) {
 			}
 		}
 	}
-	_, missing, err = Unpack(t.Context(), bytes.NewReader(packed(t, rest)), missing, sink)
-	if err != nil || len(missing) != 0 || len(sink.kept) != 4 {
-		t.Errorf("the second stream returned %v with %d missing, %d kept", err, len(missing), len(sink.kept))
+	err = Unpack(bytes.NewReader(packed(t, rest)), missing, sink.put)
+	if err != nil || len(sink.kept) != 4 {
+		t.Errorf("the second stream returned %v with %d kept", err, len(sink.kept))
 	}
 }
 
@@ -283,29 +272,23 @@ func TestPackRefusesBlobsThatAreNotWhatTheySay(t *testing.T) {
 	gone.Open = func() (io.ReadCloser, error) { return nil, errors.New("gone") }
 	for name, b := range map[string]Blob{"shorter": short, "longer": long, "without a digest": nameless,
 		"that can't be opened": gone} {
-		if err := Pack(t.Context(), io.Discard, []Blob{b}); err == nil {
+		if err := Pack(io.Discard, []Blob{b}); err == nil {
 			t.Errorf("a blob %s is packed", name)
 		}
 	}
 }
 
-func TestPackStopsWithItsContextAndItsWriter(t *testing.T) {
+func TestPackStopsWithItsWriter(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if err := Pack(ctx, io.Discard, samples()); !errors.Is(err, context.Canceled) {
-		t.Errorf("returned %v, want the cancellation", err)
-	}
 	r, w := io.Pipe()
 	sad := errors.New("nobody listens")
 	_ = r.CloseWithError(sad)
-	if err := Pack(t.Context(), w, samples()); !errors.Is(err, sad) {
+	if err := Pack(w, samples()); !errors.Is(err, sad) {
 		t.Errorf("returned %v, want the writer's error", err)
 	}
 }
 
-// FuzzUnpack unpacks random bytes. Unpack must store only wanted blobs, must commit or discard every blob, and must not
-// panic.
+// FuzzUnpack unpacks random bytes. Unpack must store only wanted blobs, and must not panic.
 func FuzzUnpack(f *testing.F) {
 	blobs := []Blob{blobOf([]byte("MZ small")), blobOf(nil), blobOf(bytes.Repeat([]byte("ab"), 3000))}
 	whole := packed(f, blobs)
@@ -325,9 +308,8 @@ func FuzzUnpack(f *testing.F) {
 			stream = zstdOf(t, stream)
 		}
 		sink := newMemorySink()
-		stored, missing, err := Unpack(t.Context(), bytes.NewReader(stream), wanted(blobs), sink)
-		sink.assertConsistent(t, wanted(blobs), stored, missing)
-		if (len(missing) > 0) != (err != nil) {
+		err := Unpack(bytes.NewReader(stream), wanted(blobs), sink.put)
+		if missing := sink.missing(t, wanted(blobs)); (len(missing) > 0) != (err != nil) {
 			t.Errorf("%d missing with error %v", len(missing), err)
 		}
 		if _, found := contract.AsProblem(err); err != nil && !found {
@@ -344,7 +326,7 @@ func TestAStreamNeedsLittleMemoryHoweverLongItIs(t *testing.T) { //nolint:parall
 	blobs := []Blob{blobOf(noise)}
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	if err := Pack(t.Context(), io.Discard, blobs); err != nil {
+	if err := Pack(io.Discard, blobs); err != nil {
 		t.Fatal(err)
 	}
 	runtime.ReadMemStats(&after)

@@ -13,16 +13,14 @@ import (
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
-	"github.com/windows-nodes/wmco/internal/payload"
 )
 
-// Store is the directory of blobs on one host.
+// Store is the directory of blobs on one host. Open and Drop are for digests that were checked, such as the digests in
+// a valid manifest.
 type Store struct {
 	files winos.Files
 	path  func(digest string) string
 }
-
-var _ payload.Sink = (*Store)(nil)
 
 // NewStore returns the store of a host. The store's directory need not exist.
 func NewStore(files winos.Files) *Store {
@@ -60,9 +58,6 @@ func (s *Store) Missing(want []contract.Blob) (missing []contract.Blob, err erro
 
 // Open returns a blob's unverified content. If the blob is missing, the error is a Problem, ReasonPayloadIncomplete.
 func (s *Store) Open(digest string) (io.ReadCloser, error) {
-	if err := contract.CheckDigest(digest); err != nil {
-		return nil, err
-	}
 	r, err := s.files.Open(s.path(digest))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, contract.NewProblem(contract.ReasonPayloadIncomplete, "blob %.16s is not on the host", digest)
@@ -75,9 +70,6 @@ func (s *Store) Open(digest string) (io.ReadCloser, error) {
 
 // Drop removes a damaged blob, so that it counts as missing. A second call changes nothing.
 func (s *Store) Drop(digest string) error {
-	if err := contract.CheckDigest(digest); err != nil {
-		return err
-	}
 	if err := s.files.Remove(s.path(digest)); err != nil {
 		return fmt.Errorf("removing damaged blob %.16s: %w", digest, err)
 	}
@@ -102,7 +94,7 @@ func (s *Store) Adopt(ctx context.Context, file string, wanted []contract.Blob) 
 		if b.Size != info.Size {
 			continue
 		}
-		err = s.put(b, ".tmp", func(w io.Writer) error { return s.read(ctx, file, w) })
+		err = s.Put(b, func(w io.Writer) error { return s.read(ctx, file, w) })
 		if p, ok := contract.AsProblem(err); !ok || p.Reason != contract.ReasonPayloadCorrupt {
 			return err
 		}
@@ -110,22 +102,34 @@ func (s *Store) Adopt(ctx context.Context, file string, wanted []contract.Blob) 
 	return nil
 }
 
-// put calls the function write and stores the written content as a blob. If the content has another digest, put
-// discards the content and returns a Problem with ReasonPayloadCorrupt. suffix is for the name of the temporary file.
+// Put implements payload.Put. All verbs use the same temporary file name, because only one verb runs at a time. The
+// daemon uses another name, because the operator may send a blob while the daemon fetches it.
+func (s *Store) Put(blob contract.Blob, write func(w io.Writer) error) error {
+	return s.put(blob, ".tmp", write)
+}
+
+// put is like Put. suffix is for the name of the temporary file.
 func (s *Store) put(blob contract.Blob, suffix string, write func(w io.Writer) error) error {
-	pending, err := s.create(blob, suffix)
-	if err != nil {
+	if err := contract.CheckDigest(blob.Digest); err != nil {
 		return err
 	}
+	temporary := s.path(blob.Digest) + suffix
+	w, err := s.files.Create(temporary, winos.AccessAdministrators)
+	if err != nil {
+		return fmt.Errorf("creating blob %.16s: %w", blob.Digest, err)
+	}
 	sum := sha256.New()
-	err = write(io.MultiWriter(pending, sum))
+	err = errors.Join(write(io.MultiWriter(w, sum)), w.Close())
 	if got := hex.EncodeToString(sum.Sum(nil)); err == nil && got != blob.Digest {
 		err = contract.NewProblem(contract.ReasonPayloadCorrupt, "what arrived has digest %.16s", got)
 	}
-	if err != nil {
-		return errors.Join(err, pending.Discard())
+	if err == nil {
+		err = winos.Replace(s.files, temporary, s.path(blob.Digest))
 	}
-	return pending.Commit()
+	if err != nil {
+		return errors.Join(err, s.files.Remove(temporary))
+	}
+	return nil
 }
 
 func (s *Store) read(ctx context.Context, file string, into io.Writer) (err error) {
@@ -164,38 +168,3 @@ func (s *Store) Sweep(named map[string]bool, before time.Time) (removed int, err
 	}
 	return removed, errors.Join(all...)
 }
-
-// Create starts to write a blob to a temporary file. All verbs use the same temporary name, because only one verb runs
-// at a time. The daemon uses another name, because the operator may send a blob while the daemon fetches it.
-func (s *Store) Create(blob contract.Blob) (payload.Pending, error) { return s.create(blob, ".tmp") }
-
-// create is like Create, with a suffix for the temporary name.
-func (s *Store) create(blob contract.Blob, suffix string) (payload.Pending, error) {
-	if err := contract.CheckDigest(blob.Digest); err != nil {
-		return nil, err
-	}
-	temporary := s.path(blob.Digest) + suffix
-	w, err := s.files.Create(temporary, winos.AccessAdministrators)
-	if err != nil {
-		return nil, fmt.Errorf("creating blob %.16s: %w", blob.Digest, err)
-	}
-	return &pending{WriteCloser: w, files: s.files, temporary: temporary, final: s.path(blob.Digest)}, nil
-}
-
-// pending is a blob that is being written to its temporary file.
-type pending struct {
-	io.WriteCloser
-	files            winos.Files
-	temporary, final string
-}
-
-// Commit closes the temporary file and renames it to the blob's final name.
-func (p *pending) Commit() error {
-	if err := p.Close(); err != nil {
-		return errors.Join(err, p.files.Remove(p.temporary))
-	}
-	return winos.Replace(p.files, p.temporary, p.final)
-}
-
-// Discard removes the temporary file.
-func (p *pending) Discard() error { return errors.Join(p.Close(), p.files.Remove(p.temporary)) }

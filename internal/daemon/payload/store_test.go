@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -37,33 +38,38 @@ func newStore(t *testing.T) (*payload.Store, winos.Files) {
 	return payload.NewStore(files), files
 }
 
-func put(t *testing.T, s *payload.Store, b contract.Blob, content string, commit bool) {
-	t.Helper()
-	p, err := s.Create(b)
-	if err != nil {
-		t.Fatal(err)
+// content returns a function that writes a text.
+func content(text string) func(w io.Writer) error {
+	return func(w io.Writer) error {
+		_, err := io.WriteString(w, text)
+		return err
 	}
-	if _, err = io.WriteString(p, content); err != nil {
-		t.Fatal(err)
-	}
-	end := p.Discard
-	if commit {
-		end = p.Commit
-	}
-	if err = end(); err != nil {
-		t.Fatal(err)
-	}
+}
+
+func blobOf(text string) contract.Blob {
+	return contract.Blob{Digest: contract.Digest([]byte(text)), Size: int64(len(text))}
 }
 
 func TestMissingGoesByNameAndSize(t *testing.T) {
 	t.Parallel()
 	s, files := newStore(t)
-	whole, short, discarded, never := blob("a", 3), blob("b", 3), blob("c", 3), blob("d", 3)
-	put(t, s, whole, "abc", true)
-	put(t, s, short, "ab", true)
-	put(t, s, discarded, "abc", false)
-	missing, err := s.Missing([]contract.Blob{whole, short, discarded, never, never})
-	if err != nil || len(missing) != 3 || missing[0] != short || missing[1] != discarded || missing[2] != never {
+	whole, other, short, broken, never := blobOf("abc"), blobOf("def"), blobOf("ab"), blobOf("xyz"), blob("d", 3)
+	for b, err := range map[contract.Blob]error{whole: s.Put(whole, content("abc")), short: s.Put(short, content("ab"))} {
+		if err != nil {
+			t.Errorf("storing %v: %v", b, err)
+		}
+	}
+	short.Size = 3
+	err := s.Put(other, content("abc"))
+	if p, ok := contract.AsProblem(err); !ok || p.Reason != contract.ReasonPayloadCorrupt {
+		t.Errorf("storing other content: %v", err)
+	}
+	sad := errors.New("the source is sad")
+	if err = s.Put(broken, func(io.Writer) error { return sad }); !errors.Is(err, sad) {
+		t.Errorf("storing what can't be read: %v", err)
+	}
+	missing, err := s.Missing([]contract.Blob{whole, short, other, broken, never, never})
+	if want := []contract.Blob{short, other, broken, never}; err != nil || !slices.Equal(missing, want) {
 		t.Errorf("missing %v, %v", missing, err)
 	}
 	if entries, err := files.List(contract.DirStore); err != nil || len(entries) != 2 {
@@ -85,21 +91,17 @@ func TestABlobThatAScannerReadsGetsItsNameAsSoonAsItIsClosed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s, files := newStore(t)
-		b := blob("a", 3)
-		p, err := s.Create(b)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err = io.WriteString(p, "abc"); err != nil {
-			t.Fatal(err)
-		}
-		reader, err := files.Open(contract.DirStore + `\` + b.Digest + ".tmp")
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := blobOf("abc")
 		closed := make(chan error, 1)
-		time.AfterFunc(50*time.Millisecond, func() { closed <- reader.Close() })
-		if err = errors.Join(p.Commit(), <-closed); err != nil {
+		err := s.Put(b, func(w io.Writer) error {
+			reader, err := files.Open(contract.DirStore + `\` + b.Digest + ".tmp")
+			if err != nil {
+				return err
+			}
+			time.AfterFunc(50*time.Millisecond, func() { closed <- reader.Close() })
+			return content("abc")(w)
+		})
+		if err = errors.Join(err, <-closed); err != nil {
 			t.Fatal(err)
 		}
 		if missing, err := s.Missing([]contract.Blob{b}); err != nil || len(missing) > 0 {
@@ -154,18 +156,17 @@ func TestWhatAnInterruptedTransferLeftIsRemovedOnceItIsOld(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	p, err := s.Create(blob("d", 3))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n, err := s.Sweep(nil, time.Now().Add(-time.Hour)); n != 0 || err != nil {
-		t.Errorf("%d new files were removed, %v", n, err)
-	}
-	if n, err := s.Sweep(nil, time.Now().Add(time.Hour)); n != 3 || !errors.Is(err, winos.ErrInUse) {
-		t.Errorf("%d old files were removed, want all except the file that is being written: %v", n, err)
-	}
-	if err = p.Discard(); err != nil {
-		t.Fatal(err)
+	err := s.Put(blobOf("MZ"), func(w io.Writer) error {
+		if n, err := s.Sweep(nil, time.Now().Add(-time.Hour)); n != 0 || err != nil {
+			t.Errorf("%d new files were removed, %v", n, err)
+		}
+		if n, err := s.Sweep(nil, time.Now().Add(time.Hour)); n != 3 || !errors.Is(err, winos.ErrInUse) {
+			t.Errorf("%d old files were removed, want all except the file that is being written: %v", n, err)
+		}
+		return content("another")(w)
+	})
+	if p, ok := contract.AsProblem(err); !ok || p.Reason != contract.ReasonPayloadCorrupt {
+		t.Errorf("storing other content: %v", err)
 	}
 	if entries, err := files.List(contract.DirStore); err != nil || len(entries) != 1 {
 		t.Errorf("the store has %v, %v", entries, err)
@@ -177,17 +178,11 @@ func TestOnlyADigestBecomesAPath(t *testing.T) {
 	s, _ := newStore(t)
 	for _, digest := range []string{"", "abc", strings.Repeat("A", 64), `..\..\Windows\System32\drivers\etc\hosts`,
 		strings.Repeat("a", 63) + `\`} {
-		if _, err := s.Create(contract.Blob{Digest: digest}); err == nil {
-			t.Errorf("Create accepts %q", digest)
-		}
-		if _, err := s.Open(digest); err == nil {
-			t.Errorf("Open accepts %q", digest)
+		if err := s.Put(contract.Blob{Digest: digest}, content("")); err == nil {
+			t.Errorf("Put accepts %q", digest)
 		}
 		if _, err := s.Missing([]contract.Blob{{Digest: digest}}); err == nil {
 			t.Errorf("Missing accepts %q", digest)
-		}
-		if err := s.Drop(digest); err == nil {
-			t.Errorf("Drop accepts %q", digest)
 		}
 	}
 }

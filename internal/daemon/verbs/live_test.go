@@ -266,7 +266,7 @@ func (w *world) join(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err = payload.Pack(t.Context(), &stream, sources); err != nil {
+	if err = payload.Pack(&stream, sources); err != nil {
 		t.Fatal(err)
 	}
 	if err = winos.WriteFile(r.Host().Files, r.Home()+`\`+contract.RPCDir+`\stream`, &stream,

@@ -27,7 +27,7 @@ func Receive(ctx context.Context, host winos.Host, home string,
 	path := RPCPath(home) + `\` + request.Stream
 	defer func() { err = errors.Join(err, winos.RemoveClosed(host.Files, path)) }()
 	return store(host.Files, request.Blobs, func(blobs *nodepayload.Store) error {
-		return unpack(ctx, host.Files, path, request.Blobs, blobs)
+		return unpack(ctx, host.Files, path, request.Blobs, blobs.Put)
 	})
 }
 
@@ -86,7 +86,7 @@ func storeProblem(err error) *contract.Problem {
 	return p
 }
 
-func unpack(ctx context.Context, files winos.Files, path string, want []contract.Blob, sink payload.Sink) (err error) {
+func unpack(ctx context.Context, files winos.Files, path string, want []contract.Blob, put payload.Put) (err error) {
 	r, err := winos.OpenClosed(files, path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return contract.NewProblem(contract.ReasonPayloadIncomplete, "the payload stream is not there")
@@ -95,7 +95,7 @@ func unpack(ctx context.Context, files winos.Files, path string, want []contract
 		return fmt.Errorf("opening the payload stream: %w", err)
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
-	if _, _, err = payload.Unpack(ctx, r, want, sink); err != nil {
+	if err = payload.Unpack(winos.Until(ctx, r), want, put); err != nil {
 		return fmt.Errorf("unpacking the payload stream: %w", err)
 	}
 	return nil

@@ -432,7 +432,7 @@ func pack(t *testing.T, w io.Writer, missing []contract.Blob, content map[string
 			return io.NopCloser(strings.NewReader(content[b.Digest])), nil
 		}})
 	}
-	if err := payload.Pack(t.Context(), w, all); err != nil {
+	if err := payload.Pack(w, all); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -66,7 +66,7 @@ func send(ctx context.Context, session *journey.Session, blobs []payload.Blob) e
 	r, pipe := io.Pipe()
 	packed := make(chan error, 1)
 	go func() {
-		err := payload.Pack(ctx, pipe, blobs)
+		err := payload.Pack(pipe, blobs)
 		packed <- err
 		_ = pipe.CloseWithError(err) // always returns nil
 	}()
