@@ -127,10 +127,12 @@ func (s *Service) serve(ctx context.Context) *contract.Problem {
 	if err != nil {
 		return contract.ProblemOf(contract.ReasonInternal, err)
 	}
-	if err = s.make(); err != nil {
-		_ = listener.Close()
-		return contract.ProblemOf(contract.ReasonInternal, err)
-	}
+	// The resolver recognises containerd by its token, which exists only in memory and in containerd's files. Each
+	// resolver needs a new token: while no resolver was listening, another program may have listened on the port and
+	// received the previous token from containerd.
+	s.token, s.followed = rand.Text(), nil // 130 bits
+	s.resolver = resolver.New(resolver.Options{Token: s.token, OnReport: s.Reporter.Report,
+		Metrics: s.Reporter.metrics})
 	running := &serving{done: make(chan struct{})}
 	ctx, running.stop = context.WithCancel(context.WithoutCancel(ctx))
 	go func() {
@@ -140,19 +142,6 @@ func (s *Service) serve(ctx context.Context) *contract.Problem {
 		}
 	}()
 	s.serving = running
-	return nil
-}
-
-// make creates a resolver with a new token. The resolver recognises containerd by this token, which exists only in
-// memory and in containerd's files. Each resolver needs a new token: while no resolver was listening, another program
-// may have listened on the port and received the previous token from containerd.
-func (s *Service) make() error {
-	token := rand.Text() // 130 bits
-	made, err := resolver.New(resolver.Options{Token: token, OnReport: s.Reporter.Report, Metrics: s.Reporter.metrics})
-	if err != nil {
-		return err
-	}
-	s.resolver, s.token, s.followed = made, token, nil
 	return nil
 }
 

@@ -26,10 +26,7 @@ func TestAnAnswerThatComesAsItsTimeEndsIsNone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := New(Options{Token: "0123456789abcdef"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := New(Options{Token: "0123456789abcdef"})
 	s := newState(r.options, Config{Rules: rules})
 	s.transport.common.RegisterProtocol("https", lastMoment{})
 	p := &pull{resolver: r, state: s, target: target{endpoint: blobs, image: mirror.At("quay.io", "a")}}

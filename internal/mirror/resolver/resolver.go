@@ -21,8 +21,8 @@ import (
 
 // Options are the settings that don't change while the daemon runs. A duration of 0 means the default.
 type Options struct {
-	// Token must be in mirror.TokenHeader of each request of containerd, see mirror.Authorization. It must have at
-	// least 16 characters.
+	// Token must be in mirror.TokenHeader of each request of containerd, see mirror.Authorization. It must be long
+	// enough that nobody can guess it.
 	Token string
 	// Connect is the maximum time to open a connection. The same limit applies separately to the TLS handshake. Default
 	// 5 s: enough for the first SYN and two retries.
@@ -75,21 +75,15 @@ type Resolver struct {
 
 var _ http.Handler = (*Resolver)(nil)
 
-// minToken is the minimum length of a token that can't be guessed: 16 characters of base64 are 96 bits.
-const minToken = 16
-
 // New returns a resolver. Until the first call of Update, the resolver answers 503.
-func New(o Options) (*Resolver, error) {
-	if len(o.Token) < minToken {
-		return nil, fmt.Errorf("creating the resolver: the token has fewer than %d characters", minToken)
-	}
+func New(o Options) *Resolver {
 	o = o.defaults()
 	return &Resolver{
 		options: o, token: sha256.Sum256([]byte(mirror.Authorization(o.Token))),
 		pods:    newMemory[string, podAccess](podRoom),
 		kinds:   newMemory[mirror.Location, contract.PullKind](kindsKept),
 		buffers: sync.Pool{New: func() any { return new([bufferSize]byte) }},
-	}, nil
+	}
 }
 
 // Update replaces the whole configuration atomically. Running requests continue with the configuration that they began

@@ -78,10 +78,7 @@ func newNodeWith(t *testing.T, n *network, o resolver.Options) *node {
 	t.Helper()
 	d := &node{net: n, root: t.TempDir()}
 	o.Token, o.Connect, o.OnReport = resolverToken, 20*time.Second, d.hear
-	r, err := resolver.New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := resolver.New(o)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
