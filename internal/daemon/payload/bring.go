@@ -18,8 +18,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// headroom is the disk space in bytes that must remain free for pods and images after all blobs have been stored and
-// copied to their paths.
+// headroom is the disk space in bytes that must remain free for pods and images: see Fetcher.Headroom.
 const headroom = 1 << 30
 
 // readTimeout bounds one read of a ConfigMap.
@@ -161,12 +160,7 @@ func (s *Stager) fetch(ctx context.Context, revision string, blobs []contract.Bl
 	if err != nil {
 		return s.count(revision, 0), err
 	}
-	// When the revision is applied, each blob is copied to its path, which needs the same space again.
-	reserve := int64(headroom)
-	for _, b := range missing {
-		reserve += b.Size
-	}
-	fetcher := Fetcher{Source: source, Store: s.store, System: s.Host.System, Reserve: reserve, Clock: s.Clock}
+	fetcher := Fetcher{Source: source, Store: s.store, System: s.Host.System, Headroom: headroom, Clock: s.Clock}
 	n, err := fetcher.Fetch(ctx, missing)
 	return s.count(revision, n), err
 }

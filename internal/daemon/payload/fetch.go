@@ -43,24 +43,23 @@ type Fetcher struct {
 	Source Source
 	Store  *Store
 	System winos.System
-	// Reserve is how much disk space in bytes must remain free after all blobs have been stored.
-	Reserve int64
-	Clock   clock.Clock
+	// Headroom is the disk space in bytes that must remain free for others after all blobs have been stored and copied
+	// to their paths.
+	Headroom int64
+	Clock    clock.Clock
 }
 
-// Bring fetches the wanted blobs that store lacks. The disk must also have space for a copy of each wanted blob.
+// Bring fetches the wanted blobs that store lacks.
 func Bring(ctx context.Context, system winos.System, source Source, store *Store, want []contract.Blob) error {
 	f := Fetcher{Source: source, Store: store, System: system, Clock: clock.RealClock{}}
-	for _, b := range want {
-		f.Reserve += b.Size
-	}
 	_, err := f.Fetch(ctx, want)
 	return err
 }
 
 // Fetch fetches the wanted blobs that the store lacks, one after the other, and returns the number of received bytes.
-// First, it checks that the disk has space for all. Its errors are, or wrap, *contract.Problem with DiskFull,
-// PayloadCorrupt or PayloadIncomplete. A repeated call continues with the missing blobs.
+// First, it checks that the disk has space for all blobs, and for a copy of each. Its errors are, or wrap,
+// *contract.Problem with DiskFull, PayloadCorrupt or PayloadIncomplete. A repeated call continues with the missing
+// blobs.
 func (f *Fetcher) Fetch(ctx context.Context, want []contract.Blob) (received int64, err error) {
 	missing, err := f.Store.Missing(want)
 	if err != nil || len(missing) == 0 {
@@ -92,9 +91,9 @@ func closed(body *io.ReadCloser) (err error) {
 }
 
 func (f *Fetcher) room(ctx context.Context, missing []contract.Blob) error {
-	need := f.Reserve
+	need := f.Headroom
 	for _, blob := range missing {
-		need += blob.Size
+		need += 2 * blob.Size
 	}
 	facts, err := f.System.Facts(ctx)
 	if err != nil {

@@ -98,7 +98,7 @@ func newRig(t *testing.T, contents ...string) *rig {
 		blob := contract.Blob{Digest: contract.Digest([]byte(content)), Size: int64(len(content))}
 		r.source.blobs[blob.Digest], r.want = []byte(content), append(r.want, blob)
 	}
-	r.Fetcher = &payload.Fetcher{Source: r.source, Store: payload.NewStore(files), System: m.Host().System, Reserve: 1000,
+	r.Fetcher = &payload.Fetcher{Source: r.source, Store: payload.NewStore(files), System: m.Host().System, Headroom: 1000,
 		Clock: hasty{}}
 	return r
 }
@@ -219,7 +219,7 @@ func TestWrongBytesAreNotKept(t *testing.T) {
 func TestTheDiskIsLookedAtFirst(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "blob")
-	r.machine.SetDiskFree(1003)
+	r.machine.SetDiskFree(1007)
 	_, err := r.fetch(t)
 	if p, ok := contract.AsProblem(err); !ok || p.Reason != contract.ReasonDiskFull || len(r.source.asked) > 0 {
 		t.Errorf("got %v after %v", err, r.source.asked)
