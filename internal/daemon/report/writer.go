@@ -22,8 +22,6 @@ const (
 	// refreshInterval is the longest time between two reports, and minInterval the shortest.
 	refreshInterval = 5 * time.Minute
 	minInterval     = 10 * time.Second
-	// lookLimit bounds the time to read the state of a host, because its service manager or network may not answer.
-	lookLimit = time.Minute
 )
 
 // Writer writes the report. Tell may be called while Run runs.
@@ -72,8 +70,6 @@ func (w *Writer) Run(ctx context.Context) {
 }
 
 func (w *Writer) write(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, lookLimit)
-	defer cancel()
 	r := Look(ctx, w.host, w.version)
 	w.mu.Lock()
 	r.Reconciled = w.last
