@@ -39,10 +39,8 @@ type token struct {
 	// and counts as about to expire at lateAt.
 	uid             types.UID
 	renewAt, lateAt time.Time
-	// If the last attempt got no token, failedFor is the UID of its Node, and the next attempt is due at retryAt.
-	failedFor types.UID
-	retryAt   time.Time
-	pause     time.Duration
+	// pause is the pause after the latest failure. It grows with each failure in a row.
+	pause time.Duration
 }
 
 // setWanted records whether a manifest uses the token.
@@ -70,9 +68,6 @@ func (t *token) look(ctx context.Context) time.Duration {
 		t.say(nil)
 		return min(left, tokenPause)
 	}
-	if left = t.retryAt.Sub(t.Clock.Now()); uid == t.failedFor && left > 0 {
-		return left
-	}
 	log := logr.FromContextOrDiscard(ctx)
 	life, err := t.renew(ctx, uid)
 	if err != nil {
@@ -80,15 +75,12 @@ func (t *token) look(ctx context.Context) time.Duration {
 			log.Info("there is no new token for a service", "service", t.service.Service, "detail", err.Error())
 			t.complain(uid, err)
 		}
-		if uid != t.failedFor {
-			t.pause = 0
-		}
 		t.pause = loop.Grow(t.pause, 2, t.Intervals.Failing, t.Intervals.FailingLimit)
-		t.failedFor, t.retryAt = uid, t.Clock.Now().Add(loop.Jitter(t.pause))
-		return t.pause
+		loop.Wait(ctx, t.Clock, nil, loop.Jitter(t.pause)) // without t.wake, because the Node changes all the time
+		return 0
 	}
 	log.V(1).Info("wrote a token for a service", "service", t.service.Service, "life", life.String())
-	t.uid, t.renewAt, t.failedFor, t.pause = uid, t.Host.System.Now().Add(life/2), "", 0
+	t.uid, t.renewAt, t.pause = uid, t.Host.System.Now().Add(life/2), 0
 	t.lateAt = t.renewAt.Add(life / 4)
 	t.problem.Store(nil)
 	t.count.Add(1)
