@@ -143,10 +143,9 @@ type BootstrapAnswer struct {
 	ClearedKeys bool `json:"clearedKeys,omitempty"`
 }
 
-// HandoverRequest contains the daemon's certificate, its node name and revision, and the API server.
+// HandoverRequest contains the daemon's certificate, its node name, and the API server.
 type HandoverRequest struct {
 	NodeName    string `json:"nodeName"`
-	Revision    string `json:"revision"`
 	Certificate []byte `json:"certificate"` // PEM, for the key that the host created
 	APIServer   string `json:"apiServer"`   // URL
 	CA          []byte `json:"ca"`          // PEM bundle of the API server

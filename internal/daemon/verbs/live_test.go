@@ -293,7 +293,7 @@ func (w *world) join(t *testing.T) {
 	w.annotate(t, fmt.Sprintf("%q:%q,%q:%q", contract.DesiredRevisionAnnotation, w.desired.Revision,
 		contract.HybridSubnetAnnotation, "10.132.1.0/24"))
 	must(t, call[contract.HandoverAnswer](t, r, contract.VerbHandover, contract.HandoverRequest{
-		NodeName: "win-a", Revision: w.desired.Revision, Certificate: w.sign(t, made.DaemonCSR), APIServer: w.URL,
+		NodeName: "win-a", Certificate: w.sign(t, made.DaemonCSR), APIServer: w.URL,
 		CA: w.CAPEM, Namespace: contract.OperatorNamespace,
 	}))
 	if service(t, r, contract.ServiceDaemon).State != winos.ServiceRunning {

@@ -353,7 +353,7 @@ func bootstrapRequest() contract.BootstrapRequest {
 func (r *rig) handoverRequest(t *testing.T, csr []byte) contract.HandoverRequest {
 	t.Helper()
 	return contract.HandoverRequest{
-		NodeName: "win-a", Revision: versionOf(manifest()), Certificate: r.ca.sign(t, csr, r.Host().System.Now()),
+		NodeName: "win-a", Certificate: r.ca.sign(t, csr, r.Host().System.Now()),
 		APIServer: "https://127.0.0.1:1", CA: r.ca.pem, Namespace: "wmco",
 	}
 }

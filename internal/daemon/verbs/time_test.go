@@ -271,7 +271,6 @@ func TestTheConfidentialPartComesWithBootstrap(t *testing.T) {
 	}
 	kubelet := service(t, r, "kubelet").PID
 	handover := r.handoverRequest(t, made.DaemonCSR)
-	handover.Revision = request.Revision
 	must(t, call[contract.HandoverAnswer](t, r, contract.VerbHandover, handover))
 	awaitReconciled(t, r)
 	if service(t, r, "kubelet").PID != kubelet {

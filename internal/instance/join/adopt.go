@@ -78,13 +78,13 @@ func (j *Join) handOver(ctx context.Context, instance *v1alpha1.WindowsInstance,
 		return j.waitInSlot(instance, contract.ReasonCertificatePending, "certificate request %s is not signed yet",
 			session.CSR)
 	}
-	desired, facts, err := j.Revisions.Of(ctx, instance)
+	_, facts, err := j.Revisions.Of(ctx, instance)
 	if err != nil {
 		return journey.WaitForCluster(err)
 	}
 	_, err = journey.Call[contract.HandoverAnswer](ctx, session.Conn, contract.VerbHandover,
 		contract.HandoverRequest{
-			NodeName: instance.Status.NodeName, Revision: desired.Revision, Certificate: certificate,
+			NodeName: instance.Status.NodeName, Certificate: certificate,
 			APIServer: facts.APIServer, CA: []byte(facts.BootstrapCA), Namespace: j.Namespace,
 		})
 	if err != nil {
