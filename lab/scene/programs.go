@@ -113,7 +113,7 @@ func command(otherwise string) sim.Program {
 		version := versionOf(headOf(p.Host.Files, p.Args[0]), otherwise)
 		command := verbs.New(verbs.Options{
 			Host: p.Host, Version: version, HomeDir: p.Machine.Home(), Self: p.Args[0],
-			Stdin: p.Stdin, Stdout: p.Stdout, Stderr: p.Stderr, Running: p.Running,
+			Stdin: p.Stdin, Stdout: p.Stdout, Stderr: p.Stderr, RunService: p.RunService,
 		})
 		command.SetArgs(p.Args[1:])
 		if err := command.ExecuteContext(ctx); err != nil {

@@ -55,6 +55,12 @@ type Process struct {
 	launch  launch
 }
 
+// RunService calls run, like the function of a real program that runs a service under the service manager.
+func (p *Process) RunService(ctx context.Context, _ string,
+	run func(ctx context.Context, running func()) error) error {
+	return run(ctx, p.Running)
+}
+
 // Linger keeps the process running for the time d after its program has returned. During this time, the service is
 // already stopped, but the exe is still in use.
 func (p *Process) Linger(d time.Duration) { p.process.linger.Store(int64(d)) }

@@ -65,7 +65,7 @@ func (r *rig) daemon(ctx context.Context, p *sim.Process) int {
 		}
 	}
 	cmd := verbs.New(verbs.Options{Host: p.Host, Version: "test", HomeDir: p.Machine.Home(), Self: p.Args[0],
-		Stdin: p.Stdin, Stdout: p.Stdout, Stderr: p.Stderr, Running: p.Running, Pace: r.pace})
+		Stdin: p.Stdin, Stdout: p.Stdout, Stderr: p.Stderr, RunService: p.RunService, Pace: r.pace})
 	cmd.SetArgs(append([]string{}, p.Args[1:]...))
 	if err := cmd.ExecuteContext(ctx); err != nil {
 		_, _ = p.Stderr.Write([]byte(err.Error() + "\n"))

@@ -34,18 +34,17 @@ type Rotator struct {
 // NewRotator returns a Rotator without logs.
 func NewRotator(host winos.Host) *Rotator { return &Rotator{host: host} }
 
-// Follow replaces the logs and limits with a manifest's logs and limits. own is the path of the daemon's log, or empty
-// if there is none. The daemon rotates this log itself.
-func (r *Rotator) Follow(m contract.Manifest, own string) {
+// Follow replaces the logs and limits with a manifest's logs and limits. The daemon rotates its own log itself.
+func (r *Rotator) Follow(m contract.Manifest) {
 	var logs []contract.Log
 	for _, s := range m.Services {
 		if s.Log != nil {
 			logs = append(logs, *s.Log)
 		}
 	}
-	if m.Daemon != nil && m.Daemon.Log != nil && own != "" {
+	if m.Daemon != nil && m.Daemon.Log != nil {
 		log := *m.Daemon.Log
-		log.Path, log.Rotates = own, true
+		log.Path, log.Rotates = contract.PathDaemonLog, true
 		logs = append(logs, log)
 	}
 	r.mu.Lock()

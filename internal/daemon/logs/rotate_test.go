@@ -53,8 +53,7 @@ func inBubble(t *testing.T, test func(t *testing.T, r *rig)) {
 
 func follow(r *rig, log contract.Log) {
 	log.Path = dir + `\containerd.log`
-	r.rotator.Follow(contract.Manifest{Services: []contract.Service{{Name: "containerd", Log: &log}, {Name: "quiet"}}},
-		"")
+	r.rotator.Follow(contract.Manifest{Services: []contract.Service{{Name: "containerd", Log: &log}, {Name: "quiet"}}})
 }
 
 func (r *rig) line(t *testing.T, text string) {
@@ -231,7 +230,7 @@ func TestALogThatNobodyMayTouchKeepsNoOtherBack(t *testing.T) {
 			Services: []contract.Service{{Log: &contract.Log{Path: other, MaxSize: 100}},
 				{Log: &contract.Log{Path: dir + `\containerd.log`, MaxSize: 100}}},
 			Daemon: &contract.DaemonSettings{Log: &contract.Log{MaxSize: 1, MaxFiles: 1}},
-		}, contract.DirLog+`\wicd\wicd.log`)
+		})
 		r.rotator.Turn(t.Context())
 		if names := r.names(t); len(names) != 2 {
 			t.Errorf("the files are %v", names)

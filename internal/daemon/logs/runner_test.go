@@ -46,7 +46,7 @@ func TestA44_ALogGoesOnWhileSomebodyReadsIt(t *testing.T) {
 			Command: strings.Join(append(command, contract.PathKubelet), " ")}))
 		check(t, host.Services.Start(t.Context(), contract.ServiceKubelet))
 		rotator := logs.NewRotator(host)
-		rotator.Follow(contract.Manifest{Services: []contract.Service{{Name: contract.ServiceKubelet, Log: log}}}, "")
+		rotator.Follow(contract.Manifest{Services: []contract.Service{{Name: contract.ServiceKubelet, Log: log}}})
 		say := func(line string) {
 			lines <- line
 			<-said

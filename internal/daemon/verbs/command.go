@@ -30,11 +30,8 @@ type Options struct {
 	Stdout, Stderr io.Writer
 	// Logger is the logger of the verbs. Its zero value discards their log. The service logs to its own file instead.
 	Logger logr.Logger
-	// RunService calls run under the service manager. To stop the service, it cancels the context of run. If RunService
-	// is nil, run is called directly.
+	// RunService calls run under the service manager. To stop the service, it cancels the context of run.
 	RunService func(ctx context.Context, name string, run func(ctx context.Context, running func()) error) error
-	// Running, if set, is called when the service is running. It is used only if RunService is nil.
-	Running func()
 	// Intervals and Pace are time limits of the services. Their zero values are right for production.
 	Intervals reconcile.Intervals
 	Pace      attend.Pace
@@ -43,7 +40,7 @@ type Options struct {
 // New returns the command tree. If a command returns an error, the program must end with a non-zero exit code. If a
 // verb has written an answer, the command succeeds, even if the answer contains a problem.
 func New(options Options) *cobra.Command {
-	options = withDefaults(options)
+	options.Host = winos.WithTimeouts(options.Host)
 	root := &cobra.Command{
 		Use:   contract.ServiceDaemon,
 		Short: "Make this Windows machine a Kubernetes node and keep it one",
@@ -79,31 +76,11 @@ Node's desired revision, and keeps services, files and environment as the manife
 	root.SetIn(options.Stdin)
 	root.SetOut(options.Stdout)
 	root.SetErr(options.Stderr)
-	var s service
-	root.PersistentFlags().StringVar(&s.kubeconfig, "kubeconfig", contract.PathDaemonKubeconfig,
-		"kubeconfig `file` that names the API server; verbs need none")
-	root.PersistentFlags().StringVar(&s.namespace, "namespace", contract.OperatorNamespace,
-		"`namespace` of the services manifests; verbs need none")
 	root.AddCommand(verbs(options)...)
 	root.AddCommand(attendCommands(options)...)
-	root.AddCommand(controllerCommand(options, &s), cleanupCommand(options), reportCommand(options),
+	root.AddCommand(controllerCommand(options), cleanupCommand(options), reportCommand(options),
 		versionCommand(options))
 	return root
-}
-
-func withDefaults(o Options) Options {
-	if o.Host.Services != nil {
-		o.Host = winos.WithTimeouts(o.Host)
-	}
-	if o.Running == nil {
-		o.Running = func() {}
-	}
-	if o.RunService == nil {
-		o.RunService = func(ctx context.Context, _ string, run func(ctx context.Context, running func()) error) error {
-			return run(ctx, o.Running)
-		}
-	}
-	return o
 }
 
 // attendCommands returns the command that joins a host without SSH, and the command of the service that it installs.
@@ -126,7 +103,7 @@ func attendCommands(o Options) []*cobra.Command {
 					func(ctx context.Context, running func()) error {
 						running()
 						var over bool
-						err := logged(ctx, o, options.Dir, attend.LogFile, func(ctx context.Context) (err error) {
+						err := logged(ctx, o, options.Dir+`\`+attend.LogFile, func(ctx context.Context) (err error) {
 							over, err = attend.Serve(ctx, options)
 							return err
 						})

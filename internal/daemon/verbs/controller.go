@@ -32,20 +32,19 @@ import (
 // daemon reconciles the host without an API server.
 const openRetry = time.Minute
 
-// service holds the flags of the controller command.
+// lifetime is the requested lifetime of a renewed certificate. The operator requests the same lifetime for the first
+// certificate.
+const lifetime = 14 * 24 * time.Hour
+
+// service is the daemon's service.
 type service struct {
-	windowsService bool
-	debug          bool
-	logDir         string
-	logMaxSizeMB   int
-	caBundle       string
-	certDir        string
-	certDuration   time.Duration
-	kubeconfig     string
-	namespace      string
+	Options
+	// namespace is the namespace of the services manifests.
+	namespace string
 }
 
-func controllerCommand(o Options, s *service) *cobra.Command {
+func controllerCommand(o Options) *cobra.Command {
+	s := service{Options: o}
 	cmd := &cobra.Command{
 		Use: "controller", Short: "Keep this node as the cluster says; the service manager runs this",
 		Args: cobra.NoArgs,
@@ -54,95 +53,82 @@ func controllerCommand(o Options, s *service) *cobra.Command {
 It acts as system:wicd-node:<node>, with the certificate that handover stored and that it renews by itself.
 While the API server can't be reached, it goes on with the last manifest that it read.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if !strings.EqualFold(s.certDir, contract.DirDaemonCerts) {
-				return fmt.Errorf("the daemon's certificate lies in %s, not in %s", contract.DirDaemonCerts, s.certDir)
-			}
-			if !s.windowsService {
-				return s.run(cmd.Context(), o, o.Running)
-			}
 			return o.RunService(cmd.Context(), contract.ServiceDaemon, func(ctx context.Context, running func()) error {
-				return s.run(ctx, o, running)
+				return s.run(ctx, running)
 			})
 		},
 	}
-	f := cmd.Flags()
-	f.BoolVar(&s.windowsService, "windows-service", false, "run under the Windows service manager")
-	f.StringVar(&s.logDir, "log-dir", contract.DirDaemonLog, "`directory` of the log; empty logs to standard error")
-	f.IntVar(&s.logMaxSizeMB, "log-file-max-size", 0, "begin a new log file at this many `MB`; 0 is 10")
-	f.StringVar(&s.caBundle, "ca-bundle", "", "`file` with further CA certificates to trust; it need not exist")
-	f.StringVar(&s.certDir, "cert-dir", contract.DirDaemonCerts, "`directory` of the daemon's certificate")
-	f.DurationVar(&s.certDuration, "cert-duration", 0, "lifetime to request when the daemon renews its certificate; "+
-		"0 keeps the lifetime of the current certificate")
-	f.BoolVar(&s.debug, "debug", false, "log more")
+	cmd.Flags().StringVar(&s.namespace, "namespace", contract.OperatorNamespace,
+		"`namespace` of the services manifests")
 	return cmd
 }
 
 // run runs the service until ctx ends. It calls running at once, because the service manager waits until the service
 // reports that it is running. It starts to reconcile when all running verbs have ended.
-func (s *service) run(ctx context.Context, o Options, running func()) (err error) {
-	log := s.logger(o, contract.PathDaemonLog[len(contract.DirDaemonLog)+1:])
+func (s *service) run(ctx context.Context, running func()) (err error) {
+	log := newJournal(s.Options, contract.PathDaemonLog)
 	defer func() {
 		if errors.Is(err, selfupdate.ErrReplaced) {
 			log.Info("ended, so that the service manager starts the other program")
 		} else if err != nil {
 			log.Error(err, "ended") // the standard error of a service is lost
 		}
-		err = errors.Join(err, log.close())
+		err = errors.Join(err, log.writer.Close())
 	}()
 	ctx = logr.NewContext(ctx, log.Logger)
 	// Call running before waiting for the verbs, because a handover may have started this service. The handover waits
 	// until the service is running.
 	running()
-	digest, err := ownProgram(ctx, o)
+	digest, err := ownProgram(ctx, s.Options)
 	if err != nil {
 		return err
 	}
-	afterOthers(ctx, o.Host.Programs)
+	afterOthers(ctx, s.Host.Programs)
 	if ctx.Err() != nil {
 		return nil // the service was stopped; if run returned an error, the service manager would start it again
 	}
-	stateFile, err := state.Read(o.Host.Files)
+	stateFile, err := state.Read(s.Host.Files)
 	if err != nil {
 		return err
 	}
 	if stateFile.NodeName == "" {
-		return s.reportLost(ctx, o)
+		return s.reportLost(ctx)
 	}
-	program := selfupdate.New(o.Host, stateFile, digest)
-	return program.Run(ctx, func(ctx context.Context) error { return s.keep(ctx, o, log, stateFile, program) })
+	program := selfupdate.New(s.Host, stateFile, digest)
+	return program.Run(ctx, func(ctx context.Context) error { return s.keep(ctx, log, stateFile, program) })
 }
 
 // keep reconciles the host until ctx ends or this process must end.
-func (s *service) keep(ctx context.Context, o Options, log *journal, stateFile *state.File,
+func (s *service) keep(ctx context.Context, log *journal, stateFile *state.File,
 	program *selfupdate.Program) (err error) {
 	// Create missing directories: an older daemon may not have created all of them, and a user may have removed the log
 	// directory. If a directory can't be created, the code that uses the directory reports the problem.
-	missing := errors.Join(stateFile.Tidy(), state.Ensure(o.Host.Files, stateFile, state.Directories()...))
-	log.Info("started", "version", o.Version, "node", stateFile.NodeName)
+	missing := errors.Join(stateFile.Tidy(), state.Ensure(s.Host.Files, stateFile, state.Directories()...))
+	log.Info("started", "version", s.Version, "node", stateFile.NodeName)
 	if missing != nil {
 		log.Info("a directory is missing", "detail", missing.Error())
 	}
-	rotator := logs.NewRotator(o.Host)
+	rotator := logs.NewRotator(s.Host)
 	ctx, stop := context.WithCancel(ctx)
 	var background sync.WaitGroup
 	background.Go(func() { rotator.Run(ctx) })
 	defer background.Wait()
 	defer stop()
-	reporter := mirror.NewReporter(mirror.ReporterOptions{NodeName: stateFile.NodeName, Files: o.Host.Files,
-		Clock: hostClock{system: o.Host.System}})
+	reporter := mirror.NewReporter(mirror.ReporterOptions{NodeName: stateFile.NodeName, Files: s.Host.Files,
+		Clock: hostClock{system: s.Host.System}})
 	background.Go(func() { reporter.Write(ctx) })
-	reports := report.New(o.Host, o.Version)
+	reports := report.New(s.Host, s.Version)
 	background.Go(func() { reports.Run(ctx) })
-	pulls := &mirror.Service{Network: o.Host.Network, Reporter: reporter}
+	pulls := &mirror.Service{Network: s.Host.Network, Reporter: reporter}
 	defer pulls.Close()
-	r := runner{service: s, options: o, state: stateFile, registry: pulls, reporter: reporter, program: program,
+	r := runner{service: s, state: stateFile, registry: pulls, reporter: reporter, program: program,
 		report: reports.Tell,
 		follow: func(m contract.Manifest) {
 			log.configure(m.Daemon)
-			rotator.Follow(m, log.path)
+			rotator.Follow(m)
 		}}
 	for ctx.Err() == nil {
-		api := r.open(ctx, r.options)
+		api := r.open(ctx)
 		if api == nil {
 			api, err = r.alone(ctx)
 		}
@@ -150,7 +136,7 @@ func (s *service) keep(ctx context.Context, o Options, log *journal, stateFile *
 			err = r.withAPIServer(ctx, api)
 		}
 		if errors.Is(err, reconcile.ErrReleased) {
-			cleanReleased(ctx, o, stateFile)
+			cleanReleased(ctx, s.Options, stateFile)
 			err = nil
 		}
 		if err != nil {
@@ -163,9 +149,9 @@ func (s *service) keep(ctx context.Context, o Options, log *journal, stateFile *
 
 // reportLost records on the Node that the state file is lost, and removes the Node's revision annotation, so that the
 // operator joins the host again. Its error always includes the loss.
-func (s *service) reportLost(ctx context.Context, o Options) error {
+func (s *service) reportLost(ctx context.Context) error {
 	lost := contract.NewProblem(contract.ReasonStateLost, "%s is missing or damaged", contract.PathState)
-	api := s.open(ctx, o)
+	api := s.open(ctx)
 	if api == nil {
 		return lost
 	}
@@ -196,7 +182,6 @@ func ownProgram(ctx context.Context, o Options) (string, error) {
 // runner has the inputs for reconciling, with or without the API server.
 type runner struct {
 	*service
-	options  Options
 	state    *state.File
 	registry apply.Registry
 	reporter *mirror.Reporter
@@ -210,8 +195,8 @@ func (r *runner) withAPIServer(ctx context.Context, api *apiclient.Client) error
 	defer api.Close()
 	ctx, stop := context.WithCancel(ctx)
 	renewer := &apiclient.Renewer{
-		Identity: apiclient.Daemon(r.options.Host.Files, r.state.NodeName), Client: api.Client,
-		Lifetime: r.certDuration, Renewed: api.Reload, Clock: hostClock{system: r.options.Host.System},
+		Identity: apiclient.Daemon(r.Host.Files, r.state.NodeName), Client: api.Client,
+		Lifetime: lifetime, Renewed: api.Reload, Clock: hostClock{system: r.Host.System},
 	}
 	var background sync.WaitGroup
 	background.Go(func() { renewer.Run(ctx) })
@@ -232,9 +217,9 @@ func (c hostClock) Now() time.Time { return c.system.Now() }
 func (c hostClock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
 
 // open creates the client of the API server. If that fails, open logs the error and returns nil.
-func (s *service) open(ctx context.Context, o Options) *apiclient.Client {
-	api, err := apiclient.Open(apiclient.Options{Files: o.Host.Files, Kubeconfig: s.kubeconfig,
-		CABundle: s.caBundle, UserAgent: contract.ServiceDaemon + "/" + o.Version})
+func (s *service) open(ctx context.Context) *apiclient.Client {
+	api, err := apiclient.Open(apiclient.Options{Files: s.Host.Files, Kubeconfig: contract.PathDaemonKubeconfig,
+		UserAgent: contract.ServiceDaemon + "/" + s.Version})
 	if err != nil {
 		logr.FromContextOrDiscard(ctx).Error(err,
 			"there is no way to the API server; the host is held at what was last known")
@@ -253,7 +238,7 @@ func (r *runner) alone(ctx context.Context) (api *apiclient.Client, err error) {
 		defer stop()
 		var found *apiclient.Client
 		_ = wait.PollUntilContextCancel(ctx, openRetry, false, func(ctx context.Context) (bool, error) {
-			found = r.open(ctx, r.options)
+			found = r.open(ctx)
 			return found != nil, nil
 		}) // if ctx ends, found is nil
 		opened <- found
@@ -269,12 +254,12 @@ func (r *runner) alone(ctx context.Context) (api *apiclient.Client, err error) {
 
 func (r *runner) reconciler(api *apiclient.Client) *reconcile.Reconciler {
 	options := reconcile.Options{
-		Host: r.options.Host, State: r.state, NodeName: r.state.NodeName, Namespace: r.namespace, Registry: r.registry,
-		Follow: r.follow, Report: r.report, Intervals: r.options.Intervals,
+		Host: r.Host, State: r.state, NodeName: r.state.NodeName, Namespace: r.namespace, Registry: r.registry,
+		Follow: r.follow, Report: r.report, Intervals: r.Intervals,
 		Program: r.program,
 	}
 	if api != nil {
-		options.Client, options.Kubeconfig, options.Trust = api.Client, r.kubeconfig, api.Trust
+		options.Client, options.Kubeconfig, options.Trust = api.Client, contract.PathDaemonKubeconfig, api.Trust
 		options.CertificateEnd = func() time.Time { return api.Certificate().Leaf.NotAfter }
 		options.Source = func(urls []string, ca []byte) (payload.Source, error) {
 			client, err := payload.NewClient(ca, api.Certificate)
@@ -287,15 +272,11 @@ func (r *runner) reconciler(api *apiclient.Client) *reconcile.Reconciler {
 	return reconcile.New(options)
 }
 
-// journal is the service's log.
+// journal is a log file.
 type journal struct {
 	logr.Logger
-	// path is the path of the log file. It is empty if the log is written to standard error.
-	path    string
-	writer  *logs.Writer
-	config  *textlogger.Config
-	limits  contract.Log
-	verbose bool
+	writer *logs.Writer
+	config *textlogger.Config
 }
 
 // Log levels. At terse, the service logs changes. At verbose, it also logs why it changes nothing.
@@ -304,39 +285,23 @@ const (
 	verbose = "4"
 )
 
-func (s *service) logger(o Options, name string) *journal {
-	j := &journal{verbose: s.debug, limits: contract.Log{MaxSize: int64(s.logMaxSizeMB) << 20}}
-	out := o.Stderr
-	if s.logDir != "" {
-		j.path = strings.TrimRight(s.logDir, `\`) + `\` + name
-		j.writer = logs.Open(o.Host.Files, j.path, o.Host.System.Now)
-		out = j.writer
-	}
-	j.config = textlogger.NewConfig(textlogger.Output(out))
+func newJournal(o Options, path string) *journal {
+	j := &journal{writer: logs.Open(o.Host.Files, path, o.Host.System.Now)}
+	j.config = textlogger.NewConfig(textlogger.Output(j.writer))
 	j.Logger = textlogger.NewLogger(j.config)
 	j.configure(nil)
 	return j
 }
 
-// configure applies the log settings of a manifest. If the manifest has no log settings, the command line's flags
-// apply.
+// configure applies the log settings of a manifest, or else the defaults.
 func (j *journal) configure(d *contract.DaemonSettings) {
-	level, limits := terse, j.limits
-	if j.verbose || d != nil && d.Debug {
+	level, limits := terse, contract.Log{}
+	if d != nil && d.Debug {
 		level = verbose
 	}
 	if d != nil && d.Log != nil {
 		limits = *d.Log
 	}
 	_ = j.config.Verbosity().Set(level) // Set fails only if level is not a number
-	if j.writer != nil {
-		j.writer.Limit(limits)
-	}
-}
-
-func (j *journal) close() error {
-	if j.writer == nil {
-		return nil
-	}
-	return j.writer.Close()
+	j.writer.Limit(limits)
 }

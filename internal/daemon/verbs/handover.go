@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"strings"
-	"time"
 
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
@@ -17,13 +15,6 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/plan"
 	"github.com/windows-nodes/wmco/internal/daemon/state"
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
-)
-
-const (
-	pathCABundle = contract.DirK + `\ca-bundle.crt`
-	// lifetime is the requested lifetime of a renewed certificate. The operator requests the same lifetime for the
-	// first certificate.
-	lifetime = 14 * 24 * time.Hour
 )
 
 // Handover stores the daemon's certificate and kubeconfig, installs the program at path self as the daemon's service,
@@ -127,19 +118,10 @@ func copyProgram(ctx context.Context, files winos.Files, stateFile *state.File, 
 }
 
 func serviceConfig(request contract.HandoverRequest) winos.ServiceConfig {
-	arguments := []string{
-		contract.PathDaemon, "controller", "--windows-service",
-		"--log-dir=" + contract.DirDaemonLog,
-		"--namespace=" + request.Namespace,
-		"--kubeconfig=" + contract.PathDaemonKubeconfig,
-		"--cert-dir=" + contract.DirDaemonCerts,
-		"--cert-duration=" + lifetime.String(),
-		"--ca-bundle=" + pathCABundle,
-	}
 	delays, reset := plan.DaemonRecovery()
 	return winos.ServiceConfig{
 		Name: contract.ServiceDaemon, Description: plan.Description(contract.ServiceDaemon),
-		Command:  strings.Join(arguments, " "),
+		Command:  contract.PathDaemon + " controller --namespace=" + request.Namespace,
 		Recovery: delays, RecoveryReset: reset,
 	}
 }

@@ -409,18 +409,13 @@ func TestTheDaemonSpeaksForItself(t *testing.T) {
 		t.Errorf("version: %q, %d", out, code)
 	}
 	out, code := run("--help")
-	for _, verb := range []string{"preflight", "prepare", "receive", "bootstrap", "handover", "cleanup", "controller",
-		"--kubeconfig", "--namespace"} {
+	for _, verb := range []string{"preflight", "prepare", "receive", "bootstrap", "handover", "cleanup", "controller"} {
 		if code != 0 || !strings.Contains(out, verb) {
 			t.Errorf("the help text lacks %s:\n%s", verb, out)
 		}
 	}
-	out, code = run("controller --help")
-	for _, flag := range []string{"--windows-service", "--log-dir", "--log-file-max-size", "--ca-bundle", "--cert-dir",
-		"--cert-duration"} {
-		if code != 0 || !strings.Contains(out, flag) {
-			t.Errorf("the help text of the service lacks %s:\n%s", flag, out)
-		}
+	if out, code = run("controller --help"); code != 0 || !strings.Contains(out, "--namespace") {
+		t.Errorf("the help text of the service lacks --namespace:\n%s", out)
 	}
 	if out, code = run("preflight"); code != 0 || !strings.Contains(out, `"hostname":"win-a"`) {
 		t.Errorf("the output of preflight for people is %q, %d", out, code)

@@ -169,7 +169,7 @@ func (r *rig) daemon(ctx context.Context, p *sim.Process) int {
 	}
 	cmd := verbs.New(verbs.Options{
 		Host: host, Version: "test", HomeDir: p.Machine.Home(), Self: p.Args[0], Stdin: p.Stdin, Stdout: p.Stdout,
-		Stderr: p.Stderr, Running: p.Running,
+		Stderr: p.Stderr, RunService: p.RunService,
 		Intervals: reconcile.Intervals{
 			QuickCheck: 20 * time.Millisecond, Waiting: 5 * time.Millisecond, Failing: 20 * time.Millisecond,
 			FailingLimit: 100 * time.Millisecond},

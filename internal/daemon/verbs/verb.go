@@ -88,7 +88,7 @@ func cleanupCommand(o Options) *cobra.Command {
 					ctx, cancel := context.WithTimeout(ctx, verbLimit)
 					defer cancel()
 					running()
-					return logged(ctx, o, contract.DirDaemonLog, "cleanup.log", func(ctx context.Context) error {
+					return logged(ctx, o, contract.DirDaemonLog+`\cleanup.log`, func(ctx context.Context) error {
 						if where.Released {
 							return serveRelease(ctx, o.Host, where)
 						}
@@ -104,10 +104,9 @@ func cleanupCommand(o Options) *cobra.Command {
 
 // logged calls run with a logger that writes to a separate file. If the file can't be written, for example because the
 // disk is full, run is called all the same.
-func logged(ctx context.Context, o Options, dir, name string, run func(context.Context) error) error {
-	s := service{logDir: dir}
-	log := s.logger(o, name)
-	defer func() { _ = log.close() }()
+func logged(ctx context.Context, o Options, path string, run func(context.Context) error) error {
+	log := newJournal(o, path)
+	defer func() { _ = log.writer.Close() }()
 	err := run(logr.NewContext(ctx, log.Logger))
 	if err != nil {
 		log.Error(err, "ended") // the standard error of a service is lost
