@@ -14,11 +14,11 @@ import (
 )
 
 // Channel transports the request and the answer of one call.
-type Channel interface {
+type Channel struct {
 	// Request reads the request and deletes it, so that a second call can't read the same request.
-	Request() ([]byte, error)
+	Request func() ([]byte, error)
 	// Answer writes the answer. It replaces the answer of an earlier call.
-	Answer(content []byte) error
+	Answer func(content []byte) error
 }
 
 // Serve runs one call: it decodes the request, calls run, and writes the answer. If run fails, the answer contains the
@@ -56,27 +56,30 @@ func Serve[Request, Result any](ctx context.Context, c Channel,
 	return nil
 }
 
-// RPCDir is a Channel that uses two files in the RPC directory: one for the request and one for the answer.
-type RPCDir struct {
-	files winos.Files
-	path  string
-	id    string
-}
-
-var (
-	_ Channel = (*RPCDir)(nil)
-	_ Channel = Streams{}
-)
-
-// NewRPCDir returns the channel of the call with this id. home is the directory that contains the RPC directory.
-func NewRPCDir(files winos.Files, home, id string) (*RPCDir, error) {
+// RPCDir returns the channel of the call with this id. It consists of two files in the RPC directory: one for the
+// request and one for the answer, which only administrators can read. home is the directory that contains the RPC
+// directory.
+func RPCDir(files winos.Files, home, id string) (Channel, error) {
 	if !contract.IsCallID(id) {
-		return nil, fmt.Errorf("%.40q can't name a call: letters, digits and hyphens only, at most 64", id)
+		return Channel{}, fmt.Errorf("%.40q can't name a call: letters, digits and hyphens only, at most 64", id)
 	}
 	if home == "" {
-		return nil, errors.New("the home directory, which contains the RPC directory, is unknown")
+		return Channel{}, errors.New("the home directory, which contains the RPC directory, is unknown")
 	}
-	return &RPCDir{files: files, path: RPCPath(home), id: id}, nil
+	request := RPCPath(home) + `\` + contract.RequestName(id)
+	return Channel{
+		Request: func() (content []byte, err error) {
+			err = winos.UntilClosed(nil, func() error {
+				content, err = winos.ReadFile(files, request)
+				return err
+			})
+			return content, errors.Join(err, winos.RemoveClosed(files, request))
+		},
+		Answer: func(content []byte) error {
+			return winos.WriteFile(files, RPCPath(home)+`\`+contract.AnswerName(id), bytes.NewReader(content),
+				winos.AccessAdministrators)
+		},
+	}, nil
 }
 
 // RPCPath returns the path of the RPC directory in a home directory.
@@ -84,31 +87,13 @@ func RPCPath(home string) string {
 	return strings.TrimRight(home, `\`) + `\` + contract.RPCDir
 }
 
-// Request reads the request's file and deletes it.
-func (d *RPCDir) Request() ([]byte, error) {
-	path := d.path + `\` + contract.RequestName(d.id)
-	var content []byte
-	err := winos.UntilClosed(nil, func() (err error) { content, err = winos.ReadFile(d.files, path); return err })
-	return content, errors.Join(err, winos.RemoveClosed(d.files, path))
-}
-
-// Answer writes the file of the answer atomically. Only administrators can read the file.
-func (d *RPCDir) Answer(content []byte) error {
-	return winos.WriteFile(d.files, d.path+`\`+contract.AnswerName(d.id), bytes.NewReader(content),
-		winos.AccessAdministrators)
-}
-
-// Streams is a Channel that uses the standard streams.
-type Streams struct {
-	In  io.Reader
-	Out io.Writer
-}
-
-// Request reads In until its end.
-func (s Streams) Request() ([]byte, error) { return io.ReadAll(s.In) }
-
-// Answer writes to Out.
-func (s Streams) Answer(content []byte) error {
-	_, err := s.Out.Write(content)
-	return err
+// Streams returns a channel that uses the standard streams.
+func Streams(in io.Reader, out io.Writer) Channel {
+	return Channel{
+		Request: func() ([]byte, error) { return io.ReadAll(in) },
+		Answer: func(content []byte) error {
+			_, err := out.Write(content)
+			return err
+		},
+	}
 }

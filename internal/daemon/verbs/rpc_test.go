@@ -25,7 +25,7 @@ func serve(t *testing.T, in string, run func(context.Context, request) (string, 
 	error) {
 	t.Helper()
 	var out bytes.Buffer
-	err := verbs.Serve(t.Context(), verbs.Streams{In: strings.NewReader(in), Out: &out}, run)
+	err := verbs.Serve(t.Context(), verbs.Streams(strings.NewReader(in), &out), run)
 	var answer contract.Answer[string]
 	if err == nil {
 		if err := json.Unmarshal(out.Bytes(), &answer); err != nil {
@@ -117,7 +117,7 @@ func TestWhatWasSentIsTakenAsSoonAsAScannerHasClosedIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	host.Files = scanned{host.Files, dir, map[string]time.Time{}}
-	channel, err := verbs.NewRPCDir(host.Files, r.Home(), "1")
+	channel, err := verbs.RPCDir(host.Files, r.Home(), "1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,11 +149,11 @@ func TestIDsCanNotLeaveTheDirectory(t *testing.T) {
 	t.Parallel()
 	for id, legal := range map[string]bool{"a-1": true, "": false, `..\x`: false, "a/b": false, "a b": false,
 		"a.b": false, strings.Repeat("a", 65): false} {
-		if _, err := verbs.NewRPCDir(nil, `C:\Users\x`, id); (err == nil) != legal {
+		if _, err := verbs.RPCDir(nil, `C:\Users\x`, id); (err == nil) != legal {
 			t.Errorf("%q: %v", id, err)
 		}
 	}
-	if _, err := verbs.NewRPCDir(nil, "", "a"); err == nil {
+	if _, err := verbs.RPCDir(nil, "", "a"); err == nil {
 		t.Error("an RPC directory without a home")
 	}
 }

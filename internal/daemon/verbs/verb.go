@@ -127,13 +127,12 @@ func verb[Request, Result any](o Options, name contract.Verb, short string,
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), limit)
 			defer cancel()
-			var channel Channel = Streams{In: cmd.InOrStdin(), Out: cmd.OutOrStdout()}
+			channel := Streams(cmd.InOrStdin(), cmd.OutOrStdout())
 			if cmd.Flags().Changed("rpc") {
-				dir, err := NewRPCDir(o.Host.Files, o.HomeDir, id)
-				if err != nil {
+				var err error
+				if channel, err = RPCDir(o.Host.Files, o.HomeDir, id); err != nil {
 					return err
 				}
-				channel = dir
 			}
 			return Serve(logr.NewContext(ctx, o.Logger.WithValues("verb", name)), channel, run)
 		},
