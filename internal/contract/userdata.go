@@ -15,9 +15,6 @@ const (
 	HostKeyField  = "private-key.pem"
 	// HostKeyPublishedAnnotation on UserDataSecret is when the Secret's script got the host key, in RFC 3339.
 	HostKeyPublishedAnnotation = Prefix + "in-user-data"
-	// WaySinceAnnotation on UserDataSecret is when the script last switched between joining with and without SSH, in
-	// RFC 3339. Machines from before this time have the other script.
-	WaySinceAnnotation = Prefix + "way-since"
 	// ReplacementsConfigMap in the operator's namespace lists, per MachineSet, Machines replaced without success.
 	ReplacementsConfigMap = "windows-machine-replacements"
 	// SlotsConfigMap in the operator's namespace lists the slots of the rollout budget.

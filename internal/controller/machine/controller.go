@@ -133,7 +133,7 @@ func (r *Reconciler) carryOut(ctx context.Context, p *plan) (again time.Duration
 
 // create creates the instance of a Machine. For its results, see problem.OfCreate.
 func (r *Reconciler) create(ctx context.Context, c newcomer) (*contract.Problem, error) {
-	byItself, err := r.options.ByItself(ctx, c.machine.CreatedAt)
+	byItself, err := r.options.ByItself(ctx)
 	if err != nil {
 		return nil, err
 	}

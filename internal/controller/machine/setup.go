@@ -36,8 +36,8 @@ type Options struct {
 	Keys, LiveKeys credential.Keys
 	// UserData reports whether the user data of new Machines contains the public key with this hash.
 	UserData func(ctx context.Context, keyHash string) (bool, error)
-	// ByItself reports whether the host of a Machine joins by itself. createdAt is when the Machine was created.
-	ByItself func(ctx context.Context, createdAt time.Time) (bool, error)
+	// ByItself reports whether the hosts of new Machines join by themselves.
+	ByItself func(ctx context.Context) (bool, error)
 	// RefusalTimeout is how long a host that has never accepted a key may refuse the current key.
 	RefusalTimeout time.Duration
 	// Now is the clock.

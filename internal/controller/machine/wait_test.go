@@ -136,7 +136,7 @@ func (q *queue) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, err
 }
 
 // overSSH implements Options.ByItself.
-func overSSH(context.Context, time.Time) (bool, error) { return false, nil }
+func overSSH(context.Context) (bool, error) { return false, nil }
 
 // restart simulates a new operator process.
 func (q *queue) restart() {

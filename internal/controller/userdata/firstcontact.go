@@ -64,15 +64,14 @@ func (f FirstContact) SharedHostKey(ctx context.Context, instance *v1alpha1.Wind
 	return key.line, machine != nil && !machine.CreatedAt.Before(since.Add(margin)), err
 }
 
-// ByItself reports whether the user data at the time createdAt made new hosts join by themselves.
-func (f FirstContact) ByItself(ctx context.Context, createdAt time.Time) (bool, error) {
+// ByItself reports whether the user data makes the hosts of new Machines join by themselves.
+func (f FirstContact) ByItself(ctx context.Context) (bool, error) {
 	userData, err := readUserData(ctx, f.Live)
 	if err != nil {
 		return false, err
 	}
 	hash, isOurs := userData.Annotations[contract.PublicKeyHashAnnotation]
-	since, _ := time.Parse(time.RFC3339, userData.Annotations[contract.WaySinceAnnotation])
-	return isOurs && (hash == "") != createdAt.Before(since), nil
+	return isOurs && hash == "", nil
 }
 
 // Authorizes reports whether the hosts of Machines that are created now accept the key with this hash. It returns false

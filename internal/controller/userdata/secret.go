@@ -29,10 +29,6 @@ func (w wanted) into(s *corev1.Secret, now time.Time) {
 	} else if !w.isDated(s, now) {
 		metav1.SetMetaDataAnnotation(&s.ObjectMeta, contract.HostKeyPublishedAnnotation, now.UTC().Format(time.RFC3339))
 	}
-	hash, isOurs := s.Annotations[contract.PublicKeyHashAnnotation]
-	if isOurs && (hash == "") != (w.publicKeyHash == "") {
-		metav1.SetMetaDataAnnotation(&s.ObjectMeta, contract.WaySinceAnnotation, now.UTC().Format(time.RFC3339))
-	}
 	s.Data[contract.UserDataField] = []byte(w.script)
 	metav1.SetMetaDataLabel(&s.ObjectMeta, contract.ManagedByLabel, contract.OperatorServiceAccount)
 	metav1.SetMetaDataAnnotation(&s.ObjectMeta, contract.PublicKeyHashAnnotation, w.publicKeyHash)
