@@ -94,6 +94,7 @@ const (
 )
 
 // ByItself says how a host joins by itself.
+// +kubebuilder:object:generate=false
 type ByItself struct {
 	// TokenLifetime is how long the token in the command is valid: from 10 minutes to 24 hours, and 24 hours by
 	// default. The token is valid for one join.
@@ -101,7 +102,7 @@ type ByItself struct {
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=16
 	// +optional
-	TokenLifetime *metav1.Duration `json:"tokenLifetime,omitempty"`
+	TokenLifetime metav1.Duration `json:"tokenLifetime,omitempty,omitzero"`
 }
 
 // WindowsInstanceSpec is the address of a host, and how to log in to it.
@@ -415,7 +416,7 @@ type WindowsInstanceStatus struct {
 	// +optional
 	BootstrapCredentials []string `json:"bootstrapCredentials,omitempty"`
 	// HostKey is the SSH host key pinned at first contact, as "<type> <base64>". For a host that joins by
-	// itself, it is "x509" and the ID in the host's certificate.
+	// itself, it is "x509" and the digest of the key in the host's first certificate.
 	// +kubebuilder:validation:MaxLength=8192
 	// +optional
 	HostKey string `json:"hostKey,omitempty"`

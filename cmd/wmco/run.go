@@ -267,12 +267,12 @@ func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, f
 	usedTokens := csr.NewUsedTokens() // one controller writes it, a different one reads it
 	contact := userdata.FirstContact{Cached: mgr.GetClient(), Live: mgr.GetAPIReader(), Namespace: o.namespace,
 		Platform: desired.Platform}
+	issuer := credential.Issuer{Client: clients, Namespace: o.namespace}
 	journeys := journey.Options{
 		Client: mgr.GetClient(), Pods: podClient, Dialer: sshhost.New(sshhost.Options{}),
 		Calls:       callhost.Calls{Client: mgr.GetClient(), Namespace: o.namespace},
-		Invitations: credential.Invitations{Client: clients, Namespace: o.namespace}, Payload: shipped,
-		Desired: desired, Keys: keys, Tokens: credential.BootstrapToken{Client: clients, Namespace: o.namespace},
-		Now: time.Now, Namespace: o.namespace, Origins: machines, DaemonTimeout: o.daemonTimeout,
+		Invitations: issuer, Payload: shipped, Desired: desired, Keys: keys, Tokens: issuer, Now: time.Now,
+		Namespace: o.namespace, Origins: machines, DaemonTimeout: o.daemonTimeout,
 		FirstContact: contact, Misplaced: workloads.Misplaced, IsTokenUsed: usedTokens.Has,
 	}
 	return errors.Join(

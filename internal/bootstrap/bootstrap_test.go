@@ -263,7 +263,7 @@ func TestA87_TheProviderIDIsSetUnlessACloudProviderSetsIt(t *testing.T) {
 				node.Spec.Taints = []corev1.Taint{{Key: test.taint, Effect: corev1.TaintEffectNoSchedule}}
 			}
 			own := config()
-			own.Status.DataSecretName = "m"
+			own.Finalizers, own.Status.DataSecretName = []string{finalizer}, "m"
 			r, workload := withWorkload(t, own, instanceOf("u"), node)
 			r.reconcile(t)
 			if err := workload.Get(t.Context(), client.ObjectKeyFromObject(node), node); err != nil {

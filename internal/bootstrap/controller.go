@@ -21,13 +21,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/version"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	bootstrapv1 "github.com/windows-nodes/wmco/api/bootstrap/v1alpha1"
 	"github.com/windows-nodes/wmco/api/v1alpha1"
@@ -42,7 +41,7 @@ import (
 const (
 	// finalizer keeps a deleted WindowsConfig until the provider has deleted the WindowsInstance.
 	finalizer = contract.Prefix + "bootstrap"
-	// retry is how often the provider reads the workload cluster until the host is a Ready node.
+	// retry is how often the provider reads the Cluster and its workload cluster until the host is a Ready node.
 	retry = 10 * time.Second
 	// refresh is how often the provider copies the state of a Ready node.
 	refresh = 5 * time.Minute
@@ -93,42 +92,13 @@ type Reconciler struct {
 // workload clusters.
 func Setup(mgr ctrl.Manager, namespace string) error {
 	r := &Reconciler{client: mgr.GetClient(), connect: connect, namespace: namespace}
-	err := ctrl.NewControllerManagedBy(mgr).Named("windowsconfig").
-		For(&bootstrapv1.WindowsConfig{}).
-		Watches(ofKind("Machine"), handler.EnqueueRequestsFromMapFunc(ofMachine)).
-		Watches(ofKind("Cluster"), handler.EnqueueRequestsFromMapFunc(r.ofCluster)).
+	err := ctrl.NewControllerManagedBy(mgr).Named("windowsconfig").For(&bootstrapv1.WindowsConfig{}).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
 		Complete(r)
 	if err != nil {
 		return fmt.Errorf("setting up the controller of WindowsConfigs: %w", err)
 	}
 	return nil
-}
-
-// ofMachine returns the WindowsConfig that the Machine refers to.
-func ofMachine(_ context.Context, object client.Object) []reconcile.Request {
-	machine, ok := object.(*unstructured.Unstructured)
-	if !ok {
-		return nil
-	}
-	ref, _, _ := unstructured.NestedStringMap(machine.Object, "spec", "bootstrap", "configRef")
-	if ref["apiGroup"] != bootstrapv1.Group || ref["kind"] != "WindowsConfig" {
-		return nil
-	}
-	return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: machine.GetNamespace(), Name: ref["name"]}}}
-}
-
-// ofCluster returns all WindowsConfigs of a Cluster.
-func (r *Reconciler) ofCluster(ctx context.Context, cluster client.Object) (requests []reconcile.Request) {
-	list := &bootstrapv1.WindowsConfigList{}
-	if err := r.client.List(ctx, list, client.InNamespace(cluster.GetNamespace()),
-		client.MatchingLabels{clusterNameLabel: cluster.GetName()}); err != nil {
-		return nil // a list from the cache fails only when the manager stops
-	}
-	for i := range list.Items {
-		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
-	}
-	return requests
 }
 
 // Reconcile does the next step for a WindowsConfig and saves the status.
@@ -165,58 +135,78 @@ func (r *Reconciler) step(ctx context.Context, config *bootstrapv1.WindowsConfig
 	isClusterPaused, _, _ := unstructured.NestedBool(cluster.Object, "spec", "paused")
 	hasControlPlane, _, _ := unstructured.NestedBool(cluster.Object, "status", "initialization",
 		"controlPlaneInitialized")
-	switch isDeleted := !config.DeletionTimestamp.IsZero(); {
+	isDeleted, hasFinalizer := !config.DeletionTimestamp.IsZero(), controllerutil.ContainsFinalizer(config, finalizer)
+	switch {
 	case isPaused || isClusterPaused:
-		return 0, nil
-	case isDeleted && isGone: // the host is deleted together with its cluster
+		return retry, nil
+	case isDeleted && (isGone || !hasFinalizer): // the host is deleted together with its cluster
 		return 0, r.release(ctx, config)
-	case isDeleted:
-		return r.leave(ctx, config, cluster)
 	case isGone:
-		return 0, nil
-	case config.Status.DataSecretName != "":
-		return r.follow(ctx, config, cluster)
-	case !hasControlPlane:
+		return retry, nil
+	case !isDeleted && !hasControlPlane && config.Status.DataSecretName == "":
 		notReady(config, reasonWaiting, "the control plane of Cluster "+cluster.GetName()+" is not initialized yet")
-		return 0, nil
-	}
-	return r.prepare(ctx, config, cluster)
-}
-
-// prepare creates the WindowsInstance, waits until the operator has published the command for it, and creates the
-// bootstrap data.
-func (r *Reconciler) prepare(ctx context.Context, config *bootstrapv1.WindowsConfig,
-	cluster client.Object) (time.Duration, error) {
-	if !controllerutil.ContainsFinalizer(config, finalizer) {
+		return retry, nil
+	case !isDeleted && !hasFinalizer:
 		before := config.DeepCopy()
 		controllerutil.AddFinalizer(config, finalizer)
 		patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 		return 0, r.client.Patch(ctx, config, patch) // this patch causes an event, which starts the next reconcile
 	}
+	return r.inWorkload(ctx, config, cluster)
+}
+
+// inWorkload creates, follows or deletes the WindowsInstance in the workload cluster.
+func (r *Reconciler) inWorkload(ctx context.Context, config *bootstrapv1.WindowsConfig,
+	cluster client.Object) (time.Duration, error) {
 	workload, err := r.connect(ctx, r.client, cluster)
 	if err != nil {
 		return unreachable(config, err)
 	}
-	instance := &v1alpha1.WindowsInstance{
-		ObjectMeta: metav1.ObjectMeta{Namespace: r.namespace, Name: config.Name,
-			Annotations: map[string]string{contract.BootstrapConfigAnnotation: string(config.UID)}},
-		Spec: v1alpha1.WindowsInstanceSpec{Address: config.Name, ByItself: &config.Spec.ByItself}}
-	err = workload.Create(ctx, instance)
-	if apierrors.IsAlreadyExists(err) {
-		err = workload.Get(ctx, client.ObjectKeyFromObject(instance), instance)
+	instance := &v1alpha1.WindowsInstance{}
+	err = workload.Get(ctx, client.ObjectKey{Namespace: r.namespace, Name: config.Name}, instance)
+	isMissing := apierrors.IsNotFound(err)
+	if err != nil && !isMissing {
+		return unreachable(config, fmt.Errorf("reading WindowsInstance %s/%s: %w", r.namespace, config.Name, err))
 	}
-	if err != nil {
-		return unreachable(config, fmt.Errorf("creating WindowsInstance %s/%s: %w", r.namespace, config.Name, err))
-	}
-	if !isOurs(instance, config) {
+	isOurs := instance.Annotations[contract.BootstrapConfigAnnotation] == string(config.UID)
+	switch {
+	case !config.DeletionTimestamp.IsZero():
+		if isOurs {
+			err = discard(ctx, workload, instance)
+		}
+		if client.IgnoreNotFound(err) != nil {
+			return unreachable(config, fmt.Errorf("deleting WindowsInstance %s: %w", config.Name, err))
+		}
+		return 0, r.release(ctx, config)
+	case isOurs && config.Status.DataSecretName != "":
+		return r.follow(ctx, workload, config, &instance.Status)
+	case config.Status.DataSecretName != "":
+		report(config, bootstrapv1.ConditionInstanceReady, metav1.ConditionFalse, reasonInstanceMissing,
+			"Cluster "+cluster.GetName()+" has no WindowsInstance "+config.Name+" for this Machine; delete the Machine")
+		return refresh, nil
+	case isMissing:
+		instance = &v1alpha1.WindowsInstance{
+			ObjectMeta: metav1.ObjectMeta{Namespace: r.namespace, Name: config.Name,
+				Annotations: map[string]string{contract.BootstrapConfigAnnotation: string(config.UID)}},
+			Spec: v1alpha1.WindowsInstanceSpec{Address: config.Name, ByItself: &config.Spec.ByItself}}
+		if err = workload.Create(ctx, instance); err != nil {
+			return unreachable(config, fmt.Errorf("creating WindowsInstance %s/%s: %w", r.namespace, config.Name, err))
+		}
+	case !isOurs:
 		notReady(config, reasonNameTaken, fmt.Sprintf("Cluster %s has another WindowsInstance %s; if it belongs to "+
 			"an earlier Machine, wait, otherwise delete this Machine", cluster.GetName(), config.Name))
 		return retry, nil
 	}
+	return r.prepare(ctx, workload, config, cluster, instance.UID)
+}
+
+// prepare waits until the operator has published the command for a WindowsInstance, and creates the bootstrap data.
+func (r *Reconciler) prepare(ctx context.Context, workload client.Client, config *bootstrapv1.WindowsConfig,
+	cluster client.Object, instance types.UID) (time.Duration, error) {
 	join := &corev1.Secret{}
-	key := client.ObjectKey{Namespace: r.namespace, Name: contract.JoinSecretPrefix + string(instance.UID)}
-	if err = workload.Get(ctx, key, join); client.IgnoreNotFound(err) != nil {
-		return unreachable(config, fmt.Errorf("reading the command of WindowsInstance %s: %w", instance.Name, err))
+	key := client.ObjectKey{Namespace: r.namespace, Name: contract.JoinSecretPrefix + string(instance)}
+	if err := workload.Get(ctx, key, join); client.IgnoreNotFound(err) != nil {
+		return unreachable(config, fmt.Errorf("reading the command of WindowsInstance %s: %w", config.Name, err))
 	}
 	command := string(join.Data[contract.JoinCommandField])
 	if command == "" {
@@ -234,7 +224,7 @@ func (r *Reconciler) prepare(ctx context.Context, config *bootstrapv1.WindowsCon
 		return retry, nil
 	}
 	config.Status.DataSecretName = config.Name
-	config.Status.Initialization.DataSecretCreated = new(true)
+	config.Status.Initialization.DataSecretCreated = true
 	report(config, bootstrapv1.ConditionConfigReady, metav1.ConditionTrue, reasonDataCreated, "")
 	return retry, nil
 }
@@ -278,23 +268,8 @@ Set-Content -LiteralPath C:\run\cluster-api\bootstrap-success.complete -Value su
 }
 
 // follow copies the state of the WindowsInstance to the WindowsConfig, and sets the provider ID of the Node.
-func (r *Reconciler) follow(ctx context.Context, config *bootstrapv1.WindowsConfig,
-	cluster client.Object) (time.Duration, error) {
-	workload, err := r.connect(ctx, r.client, cluster)
-	if err != nil {
-		return refresh, err
-	}
-	instance := &v1alpha1.WindowsInstance{}
-	err = workload.Get(ctx, client.ObjectKey{Namespace: r.namespace, Name: config.Name}, instance)
-	if apierrors.IsNotFound(err) || err == nil && !isOurs(instance, config) {
-		report(config, bootstrapv1.ConditionInstanceReady, metav1.ConditionFalse, reasonInstanceMissing,
-			"Cluster "+cluster.GetName()+" has no WindowsInstance "+config.Name+" for this Machine; delete the Machine")
-		return refresh, nil
-	}
-	if err != nil {
-		return refresh, fmt.Errorf("reading WindowsInstance %s: %w", config.Name, err)
-	}
-	status := &instance.Status
+func (r *Reconciler) follow(ctx context.Context, workload client.Client, config *bootstrapv1.WindowsConfig,
+	status *v1alpha1.WindowsInstanceStatus) (time.Duration, error) {
 	isReady := meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionReady)
 	if isReady {
 		report(config, bootstrapv1.ConditionInstanceReady, metav1.ConditionTrue, reasonInstanceReported, "")
@@ -372,30 +347,14 @@ func (r *Reconciler) machine(ctx context.Context, config *bootstrapv1.WindowsCon
 	return machine, nil
 }
 
-// leave deletes the WindowsInstance and removes the finalizer. The host is already destroyed, so leave doesn't wait for
-// it.
-func (r *Reconciler) leave(ctx context.Context, config *bootstrapv1.WindowsConfig,
-	cluster client.Object) (time.Duration, error) {
-	if !controllerutil.ContainsFinalizer(config, finalizer) {
-		return 0, nil
+// discard deletes a WindowsInstance without waiting for its host, which is already destroyed.
+func discard(ctx context.Context, workload client.Client, instance *v1alpha1.WindowsInstance) error {
+	before := instance.DeepCopy()
+	instance.Spec.RemovalPolicy = v1alpha1.RemovalDiscard
+	if err := workload.Patch(ctx, instance, client.MergeFrom(before)); err != nil {
+		return err
 	}
-	workload, err := r.connect(ctx, r.client, cluster)
-	if err != nil {
-		return unreachable(config, err)
-	}
-	instance := &v1alpha1.WindowsInstance{}
-	err = workload.Get(ctx, client.ObjectKey{Namespace: r.namespace, Name: config.Name}, instance)
-	if err == nil && isOurs(instance, config) {
-		before := instance.DeepCopy()
-		instance.Spec.RemovalPolicy = v1alpha1.RemovalDiscard
-		if err = workload.Patch(ctx, instance, client.MergeFrom(before)); err == nil {
-			err = workload.Delete(ctx, instance, client.Preconditions{UID: &instance.UID})
-		}
-	}
-	if client.IgnoreNotFound(err) != nil {
-		return unreachable(config, fmt.Errorf("deleting WindowsInstance %s: %w", config.Name, err))
-	}
-	return 0, r.release(ctx, config)
+	return workload.Delete(ctx, instance, client.Preconditions{UID: &instance.UID})
 }
 
 // release removes the finalizer from a WindowsConfig.
@@ -410,12 +369,12 @@ func (r *Reconciler) release(ctx context.Context, config *bootstrapv1.WindowsCon
 
 // unreachable sets a condition that says that the workload cluster can't be used. The provider then tries again.
 func unreachable(config *bootstrapv1.WindowsConfig, err error) (time.Duration, error) {
-	notReady(config, reasonClusterUnusable, err.Error())
+	if config.Status.DataSecretName != "" && config.DeletionTimestamp.IsZero() { // the bootstrap data stays usable
+		report(config, bootstrapv1.ConditionInstanceReady, metav1.ConditionUnknown, reasonClusterUnusable, err.Error())
+	} else {
+		notReady(config, reasonClusterUnusable, err.Error())
+	}
 	return retry, nil
-}
-
-func isOurs(instance *v1alpha1.WindowsInstance, config *bootstrapv1.WindowsConfig) bool {
-	return instance.Annotations[contract.BootstrapConfigAnnotation] == string(config.UID)
 }
 
 func notReady(config *bootstrapv1.WindowsConfig, reason, message string) {
@@ -423,7 +382,6 @@ func notReady(config *bootstrapv1.WindowsConfig, reason, message string) {
 }
 
 func report(config *bootstrapv1.WindowsConfig, kind string, state metav1.ConditionStatus, reason, message string) {
-	const maxMessage = 32768
 	meta.SetStatusCondition(&config.Status.Conditions, metav1.Condition{Type: kind, Status: state, Reason: reason,
-		Message: message[:min(len(message), maxMessage)], ObservedGeneration: config.Generation})
+		Message: message, ObservedGeneration: config.Generation})
 }

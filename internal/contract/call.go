@@ -9,13 +9,12 @@ const (
 	// ServiceAttend is the service on the host that carries out the operator's calls.
 	ServiceAttend = "windows-instance-attend"
 	// JoinSecretPrefix begins the name of the Secret that contains the command for the host, under JoinCommandField.
-	// The token in the command is bound to this Secret. JoinCredentialField has the token's ID, JoinExpiresField its
-	// expiry in RFC 3339, and JoinKeyField the digest of the public key that got a certificate with the token.
+	// The token in the command is bound to this Secret. JoinCredentialField has the token's ID, and JoinExpiresField
+	// its expiry in RFC 3339.
 	JoinSecretPrefix    = "windows-join-"
 	JoinCommandField    = "command"
 	JoinCredentialField = "credential"
 	JoinExpiresField    = "expires"
-	JoinKeyField        = "key"
 	// CallSecretPrefix begins the name of the Secret that contains the current call. The operator writes
 	// CallRequestField, a Call. The host writes CallHostField, a CallHost.
 	CallSecretPrefix = "windows-call-"
@@ -25,7 +24,7 @@ const (
 	// group of every such certificate.
 	HostUserPrefix = "system:windows-host:"
 	HostGroup      = "system:windows-hosts"
-	// HostKeyType, followed by the ID of the host, is the value of status.hostKey in the WindowsInstance.
+	// HostKeyType, followed by the digest of the host's first key, is status.hostKey of the WindowsInstance.
 	HostKeyType = "x509 "
 	// MachinesJoinSecret is the Secret that the tokens in the user data of Machines are bound to. JoinTokenField has
 	// the newest token, and JoinCredentialField the IDs of all valid tokens, separated by spaces.

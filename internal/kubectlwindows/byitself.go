@@ -24,7 +24,7 @@ const commandTimeout = time.Minute
 func (e *editor) addByItself(ctx context.Context, name string, lifetime time.Duration) error {
 	instance := &v1alpha1.WindowsInstance{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: e.operator},
 		Spec: v1alpha1.WindowsInstanceSpec{Address: name, ByItself: &v1alpha1.ByItself{
-			TokenLifetime: &metav1.Duration{Duration: lifetime}}}}
+			TokenLifetime: metav1.Duration{Duration: lifetime}}}}
 	if e.dryRun == dryRunClient {
 		return e.done("host %s added", name)
 	}
@@ -67,29 +67,22 @@ func (e *editor) inviteAgain(ctx context.Context, instance *v1alpha1.WindowsInst
 	if err := e.Get(ctx, client.ObjectKeyFromObject(instance), instance); err != nil {
 		return fmt.Errorf("reading WindowsInstance %s: %w", instance.Name, err)
 	}
-	if instance.Spec.ByItself == nil {
+	switch {
+	case instance.Spec.ByItself == nil:
 		return fmt.Errorf("WindowsInstance %s exists, and the operator reaches its host over SSH: choose another "+
 			"name, or remove the host first", instance.Name)
-	}
-	command := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: e.operator,
-		Name: contract.JoinSecretPrefix + string(instance.UID)}}
-	if err := e.Get(ctx, client.ObjectKeyFromObject(command), command); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("reading secret %s: %w", command.Name, err)
-	}
-	if instance.Spec.Source != nil {
+	case instance.Spec.Source != nil:
 		return fmt.Errorf("the host of WindowsInstance %s joins with the user data of its Machine: delete the "+
 			"Machine, so that its MachineSet makes another", instance.Name)
-	}
-	if instance.Status.HostKey != "" || len(command.Data[contract.JoinKeyField]) > 0 ||
-		!instance.DeletionTimestamp.IsZero() {
+	case instance.Status.HostKey != "" || !instance.DeletionTimestamp.IsZero():
 		return fmt.Errorf("a host has used the command of %[1]s, or %[1]s is being removed. For another or a "+
 			"reinstalled host, run \"kubectl windows remove %[1]s --force\" first", instance.Name)
 	}
 	err := e.merge(ctx, instance, map[string]any{"spec": map[string]any{"byItself": map[string]any{
 		"tokenLifetime": lifetime.String()}}}, "host "+instance.Name)
-	if err == nil { // the precondition fails if a host has just used the command
-		err = client.IgnoreNotFound(e.Delete(ctx, command,
-			client.Preconditions{ResourceVersion: &command.ResourceVersion}))
+	if err == nil { // if a host uses the command now, the operator publishes no other
+		err = client.IgnoreNotFound(e.Delete(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: e.operator,
+			Name: contract.JoinSecretPrefix + string(instance.UID)}}))
 	}
 	if err != nil {
 		return fmt.Errorf("replacing the command of %s: %w", instance.Name, err)

@@ -3,7 +3,6 @@ package kubectlwindows
 import (
 	"bytes"
 	"context"
-	"errors"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -15,7 +14,6 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
-	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
@@ -61,20 +59,17 @@ func TestA85_AHostThatHasNotJoinedGetsAnotherCommand(t *testing.T) {
 // WindowsInstance, a second host could join under the name of the first host.
 func TestA85_ACommandThatWasUsedIsNotReplaced(t *testing.T) {
 	t.Parallel()
-	for name, alter := range map[string]func(*v1alpha1.WindowsInstance, *corev1.Secret){
-		"a host got a certificate": func(_ *v1alpha1.WindowsInstance, s *corev1.Secret) {
-			s.Data[contract.JoinKeyField] = []byte("digest")
-		},
-		"a host has reported": func(i *v1alpha1.WindowsInstance, _ *corev1.Secret) { i.Status.HostKey = "x509 x" },
-		"the instance leaves": func(i *v1alpha1.WindowsInstance, _ *corev1.Secret) {
+	for name, alter := range map[string]func(*v1alpha1.WindowsInstance){
+		"a host got a certificate": func(i *v1alpha1.WindowsInstance) { i.Status.HostKey = "x509 x" },
+		"the instance leaves": func(i *v1alpha1.WindowsInstance) {
 			i.Finalizers, i.DeletionTimestamp = []string{contract.InstanceFinalizer}, &metav1.Time{Time: time.Now()}
 		},
-		"the operator uses SSH": func(i *v1alpha1.WindowsInstance, _ *corev1.Secret) {
+		"the operator uses SSH": func(i *v1alpha1.WindowsInstance) {
 			i.Spec.ByItself, i.Spec.Username = nil, "Administrator"
 		},
 	} {
 		instance, command := waiting()
-		alter(instance, command)
+		alter(instance)
 		c := fake.NewClientBuilder().WithScheme(scheme.New(t)).WithObjects(instance, command).Build()
 		e := &editor{reader: &reader{Client: c, operator: "ns"}, change: change{dryRun: dryRunNone}}
 		err := e.addByItself(t.Context(), "win-8", time.Hour)
@@ -84,24 +79,5 @@ func TestA85_ACommandThatWasUsedIsNotReplaced(t *testing.T) {
 		if err = c.Get(t.Context(), client.ObjectKeyFromObject(command), command); err != nil {
 			t.Errorf("%s: the command was deleted: %v", name, err)
 		}
-	}
-}
-
-func TestA85_ACommandThatIsUsedMeanwhileIsNotReplaced(t *testing.T) {
-	t.Parallel()
-	instance, command := waiting()
-	c := fake.NewClientBuilder().WithScheme(scheme.New(t)).WithObjects(instance, command).
-		WithInterceptorFuncs(interceptor.Funcs{Delete: func(ctx context.Context, c client.WithWatch, o client.Object,
-			options ...client.DeleteOption) error {
-			used := command.DeepCopy()
-			used.ResourceVersion, used.Data[contract.JoinKeyField] = "", []byte("digest") // as the operator does
-			return errors.Join(c.Update(ctx, used), c.Delete(ctx, o, options...))
-		}}).Build()
-	e := &editor{reader: &reader{Client: c, operator: "ns"}, change: change{dryRun: dryRunNone}}
-	if err := e.addByItself(t.Context(), "win-8", time.Hour); !apierrors.IsConflict(err) {
-		t.Errorf("got %v", err)
-	}
-	if err := c.Get(t.Context(), client.ObjectKeyFromObject(command), command); err != nil {
-		t.Errorf("the command is gone: %v", err)
 	}
 }

@@ -50,8 +50,10 @@ type CSRInstance struct {
 	UID             types.UID
 	// HostID identifies a host that joins by itself: see the function HostID. Machine is set if the host joins by
 	// itself with the user data of this Machine.
-	HostID   string
-	Machine  *v1alpha1.Source
+	HostID  string
+	Machine *v1alpha1.Source
+	// HostKey is the digest of the key in the first certificate of a host that joins by itself, or empty.
+	HostKey  string
 	NodeName string
 	// NodeUID is the UID of the Node that was adopted for this instance, or empty.
 	NodeUID string
@@ -79,6 +81,7 @@ func CSRInstanceOf(instance *v1alpha1.WindowsInstance) CSRInstance {
 		Name:        instance.Name,
 		UID:         instance.UID,
 		HostID:      HostID(instance),
+		HostKey:     firstKey(instance),
 		Machine:     machineOf(instance),
 		NodeName:    instance.Status.NodeName,
 		NodeUID:     instance.Status.NodeUID,
@@ -127,10 +130,8 @@ type CSRInput struct {
 	// CredentialKeys are the public keys, in DER, that already got certificates with this bootstrap token.
 	CredentialKeys [][]byte
 	// JoinCredentials are the ids of the tokens that may request the certificate of a host that joins by itself: the
-	// token in its published command, or the tokens in the user data of Machines. JoinKey is the digest of the public
-	// key that got a certificate with the command's token, or empty.
+	// token in its published command, or the tokens in the user data of Machines.
 	JoinCredentials []string
-	JoinKey         string
 	// Machine is the Machine of the instance, or nil if the Machine doesn't exist or has other user data.
 	Machine *CSRMachine
 	// OperatorUser is the user name of the operator, which submits a daemon's first request.

@@ -20,10 +20,15 @@ const newMachine = 2 * time.Hour
 // all Machines have the same user data. The digest is empty until the operator has approved a request with this key.
 func HostID(instance *v1alpha1.WindowsInstance) string {
 	if machineOf(instance) != nil {
-		id, _ := strings.CutPrefix(instance.Status.HostKey, contract.HostKeyType)
-		return id
+		return firstKey(instance)
 	}
 	return string(instance.UID)
+}
+
+// firstKey returns the digest of the first key of a host that joins by itself, or "".
+func firstKey(instance *v1alpha1.WindowsInstance) string {
+	_, key, _ := strings.Cut(instance.Status.HostKey, contract.HostKeyType)
+	return key
 }
 
 // machineOf returns the Machine of an instance whose host joins by itself with user data, or nil for other instances.
@@ -91,8 +96,9 @@ func tokenIsOfThisCommand(f csrFacts) *csrFault {
 		return fault(CSRCredentialForeign, "the token does not belong to the published command of instance %s",
 			f.instance.Name)
 	}
-	if f.JoinKey != "" && f.JoinKey != contract.Digest(f.claim.Request.RawSubjectPublicKeyInfo) {
-		return fault(CSRKeyOfAnother, "the token of instance %s was used on another host", f.instance.Name)
+	if f.instance.HostKey != "" && f.instance.HostKey != contract.Digest(f.claim.Request.RawSubjectPublicKeyInfo) {
+		return fault(CSRKeyOfAnother, "another host has the certificate of instance %[1]s. If this host belongs to a "+
+			"newer Machine with the same address, delete both the Machine %[1]s and the newer one", f.instance.Name)
 	}
 	return nil
 }
@@ -105,10 +111,6 @@ func machineIsNew(f csrFacts) *csrFault {
 	}
 	if f.claim.HostID != contract.Digest(f.claim.Request.RawSubjectPublicKeyInfo) {
 		return fault(CSRSubjectWrong, "the common name is not the digest of the key")
-	}
-	if f.instance.HostID != "" && f.instance.HostID != f.claim.HostID {
-		return fault(CSRKeyOfAnother, "another host has the certificate of instance %[1]s. If this host belongs to a "+
-			"newer Machine with the same address, delete both the Machine %[1]s and the newer one", f.instance.Name)
 	}
 	for _, name := range f.claim.SANs() {
 		if !ContainsAddress(f.instance.Given, name) {

@@ -48,9 +48,9 @@ func TestA85_TheTokenOfACommandIsWorthOneCertificateOfItsHost(t *testing.T) {
 	}{
 		"the first request": {want: policy.CSRApprove, reason: policy.CSRHostApproved},
 		"the renewal":       {base: hostRenewal, want: policy.CSRApprove, reason: policy.CSRHostApproved},
-		"the same key again": {input: func(in *policy.CSRInput) { in.JoinKey = contract.Digest(der(own)) },
+		"the same key again": {change: func(s *situation) { s.instances[0].HostKey = contract.Digest(der(own)) },
 			want: policy.CSRApprove, reason: policy.CSRHostApproved},
-		"a second host with this token": {input: func(in *policy.CSRInput) { in.JoinKey = contract.Digest(der(other)) },
+		"a second host with this token": {change: func(s *situation) { s.instances[0].HostKey = contract.Digest(der(other)) },
 			want: policy.CSRDeny, reason: policy.CSRKeyOfAnother},
 		"the token of another command": {input: func(in *policy.CSRInput) { in.JoinCredentials = []string{"JTI=b"} },
 			want: policy.CSRDeny, reason: policy.CSRCredentialForeign},
@@ -132,8 +132,11 @@ func TestA88_TheTokenOfTheUserDataIsWorthOneCertificateOfEachNewMachine(t *testi
 	t.Parallel()
 	made := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	own, other := ecdsaKey(elliptic.P256()), ecdsaKey(elliptic.P256())
+	known := func(s *situation, key crypto.Signer) {
+		s.instances[0].HostID, s.instances[0].HostKey = contract.Digest(der(key)), contract.Digest(der(key))
+	}
 	renewed := func(s *situation) {
-		s.instances[0].HostID = contract.Digest(der(own))
+		known(s, own)
 		s.template.IPAddresses, s.key = nil, other
 		s.username, s.credential = contract.HostUserPrefix+contract.Digest(der(own)), ""
 		s.groups = []string{contract.HostGroup, authenticated}
@@ -145,7 +148,7 @@ func TestA88_TheTokenOfTheUserDataIsWorthOneCertificateOfEachNewMachine(t *testi
 		reason policy.CSRReason
 	}{
 		"the first request":         {want: policy.CSRApprove, reason: policy.CSRHostApproved},
-		"the same key again":        {change: func(s *situation) { s.instances[0].HostID = contract.Digest(der(own)) }, want: policy.CSRApprove, reason: policy.CSRHostApproved},
+		"the same key again":        {change: func(s *situation) { known(s, own) }, want: policy.CSRApprove, reason: policy.CSRHostApproved},
 		"a name of the Machine too": {change: func(s *situation) { s.template.DNSNames = []string{"a.lab.example"} }, want: policy.CSRApprove, reason: policy.CSRHostApproved},
 		"the renewal":               {change: renewed, want: policy.CSRApprove, reason: policy.CSRHostApproved},
 		"the token before the last": {input: func(in *policy.CSRInput) { in.JoinCredentials = []string{tokenID, "JTI=new"} }, want: policy.CSRApprove, reason: policy.CSRHostApproved},
@@ -161,7 +164,7 @@ func TestA88_TheTokenOfTheUserDataIsWorthOneCertificateOfEachNewMachine(t *testi
 			want: policy.CSRDeny, reason: policy.CSRMachineNotNew},
 		"no Machine": {input: func(in *policy.CSRInput) { in.Machine = nil },
 			want: policy.CSRWait, reason: policy.CSRMachineNotNew},
-		"a second key for the Machine": {change: func(s *situation) { s.instances[0].HostID = contract.Digest(der(other)) },
+		"a second key for the Machine": {change: func(s *situation) { known(s, other) },
 			want: policy.CSRDeny, reason: policy.CSRKeyOfAnother},
 		"the name of another key": {change: func(s *situation) { s.key = other },
 			want: policy.CSRDeny, reason: policy.CSRSubjectWrong},

@@ -28,6 +28,7 @@ const (
 )
 
 // WindowsConfigSpec says how the Machine of a WindowsConfig gets its bootstrap data.
+// +kubebuilder:object:generate=false
 type WindowsConfigSpec struct {
 	// Format of the bootstrap data: the program that runs it at the first boot.
 	// +kubebuilder:default=cloudbase-init
@@ -39,10 +40,11 @@ type WindowsConfigSpec struct {
 }
 
 // WindowsConfigInitialization is what Cluster API waits for.
+// +kubebuilder:object:generate=false
 type WindowsConfigInitialization struct {
 	// DataSecretCreated is true when the Secret with the bootstrap data exists.
 	// +optional
-	DataSecretCreated *bool `json:"dataSecretCreated,omitempty"`
+	DataSecretCreated bool `json:"dataSecretCreated,omitempty"`
 }
 
 // WindowsConfigStatus is the state of the bootstrap data.

@@ -139,7 +139,7 @@ func TestA50_ABootstrapTokenEndsWithItsJoin(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tokens := credential.BootstrapToken{Client: operator, Namespace: contract.OperatorNamespace}
+	tokens := credential.Issuer{Client: operator, Namespace: contract.OperatorNamespace}
 	joining, other := instance("a", nodeName, nodeAddress, ""), instance("b", "win-b", "10.0.0.12", "")
 	s.create(joining, other) // the owner must exist, or else the Secret is garbage-collected
 	shows := func(token credential.Token) error {

@@ -75,10 +75,10 @@ func (r *Reconciler) gatherCredential(ctx context.Context, in *policy.CSRInput,
 				return err
 			}
 		}
-		command, err := r.command(ctx, secret)
+		command := &corev1.Secret{} // it stays empty if it doesn't exist
+		err = r.client.Get(ctx, types.NamespacedName{Namespace: r.options.Namespace, Name: secret}, command)
 		in.JoinCredentials = strings.Fields(string(command.Data[contract.JoinCredentialField]))
-		in.JoinKey = string(command.Data[contract.JoinKeyField])
-		return err
+		return client.IgnoreNotFound(err)
 	}
 	owners, err := r.instances(ctx, instancesByCredential, id)
 	if err != nil {
@@ -104,46 +104,23 @@ func (r *Reconciler) gatherCredential(ctx context.Context, in *policy.CSRInput,
 	return nil
 }
 
-// command returns the Secret that the token of a join command is bound to. If the Secret doesn't exist, it is empty.
-func (r *Reconciler) command(ctx context.Context, name string) (*corev1.Secret, error) {
-	command := &corev1.Secret{}
-	key := types.NamespacedName{Namespace: r.options.Namespace, Name: name}
-	if err := client.IgnoreNotFound(r.client.Get(ctx, key, command)); err != nil {
-		return command, fmt.Errorf("reading secret %s: %w", key.Name, err)
-	}
-	return command, nil
-}
-
-var errFaster = errors.New("a request for the same host was faster")
-
-// bindKey records the key of a host's first request before the approval, so that no other key gets a certificate. For a
-// Machine, the record is in the status of the instance. Otherwise, it is in the Secret that the command's token is
-// bound to. If another key is already recorded, bindKey fails, and the operator decides again.
+// bindKey records the key of a host's first request in the status of the instance before the request is approved, so
+// that no other key gets a certificate. If another key is already recorded, bindKey fails, and the operator decides
+// about the request again.
 func (r *Reconciler) bindKey(ctx context.Context, claim policy.CSRClaim, of *policy.CSRInstance) error {
-	if of.Machine != nil {
-		instance := &v1alpha1.WindowsInstance{}
-		err := r.live.Get(ctx, types.NamespacedName{Namespace: of.Namespace, Name: of.Name}, instance)
-		if id := policy.HostID(instance); err != nil || id == claim.HostID {
-			return err
-		} else if instance.UID != of.UID || id != "" {
-			return errFaster
-		}
-		pinned := instance.DeepCopy()
-		pinned.Status.HostKey = contract.HostKeyType + claim.HostID
-		return r.client.Status().Patch(ctx, pinned,
-			client.MergeFromWithOptions(instance, client.MergeFromWithOptimisticLock{}))
+	instance, key := &v1alpha1.WindowsInstance{}, contract.Digest(claim.Request.RawSubjectPublicKeyInfo)
+	if of.HostKey == key {
+		return nil
 	}
-	command, err := r.command(ctx, contract.JoinSecretPrefix+claim.HostID)
-	key := contract.Digest(claim.Request.RawSubjectPublicKeyInfo)
-	if bound := string(command.Data[contract.JoinKeyField]); err != nil || bound == key {
+	err := r.client.Get(ctx, types.NamespacedName{Namespace: of.Namespace, Name: of.Name}, instance)
+	if err != nil {
 		return err
-	} else if bound != "" {
-		return errFaster
 	}
-	bound := command.DeepCopy()
-	if bound.Data == nil {
-		bound.Data = map[string][]byte{}
+	if instance.UID != of.UID || instance.Status.HostKey != "" {
+		return errors.New("a request for the same host was faster")
 	}
-	bound.Data[contract.JoinKeyField] = []byte(key)
-	return r.client.Patch(ctx, bound, client.MergeFromWithOptions(command, client.MergeFromWithOptimisticLock{}))
+	bound := instance.DeepCopy()
+	bound.Status.HostKey = contract.HostKeyType + key
+	return r.client.Status().Patch(ctx, bound,
+		client.MergeFromWithOptions(instance, client.MergeFromWithOptimisticLock{}))
 }

@@ -34,7 +34,7 @@ func hostFirst(t *testing.T, name string) *certificatesv1.CertificateSigningRequ
 }
 
 // Kubernetes deletes an approved request after an hour, and an operator that restarts forgets it. But the token of a
-// join command is valid for a day. So the key must be stored together with the token.
+// join command is valid for a day. So the key must be stored in the instance.
 func TestA85_TheKeyOfACommandIsRememberedAsLongAsItsToken(t *testing.T) {
 	t.Parallel()
 	host := instance("win-a", "", "win-a", v1alpha1.PhaseConnecting)
@@ -47,12 +47,11 @@ func TestA85_TheKeyOfACommandIsRememberedAsLongAsItsToken(t *testing.T) {
 	if got, _ := w.decide(t, first.Name); got != "Approved HostApproved" {
 		t.Fatalf("the first request: %s", got)
 	}
-	key := client.ObjectKeyFromObject(command)
-	if err := w.client.Get(t.Context(), key, command); err != nil || len(command.Data[contract.JoinKeyField]) == 0 {
+	if err := w.client.Get(t.Context(), client.ObjectKeyFromObject(host), host); err != nil || host.Status.HostKey == "" {
 		t.Fatalf("the key is not recorded: %v", err)
 	}
 	// A new operator starts, and the approved request is deleted.
-	command.ResourceVersion = ""
+	host.ResourceVersion = ""
 	w = newWorld(t, host, command, second)
 	if got, _ := w.decide(t, second.Name); got != "Denied CSRKeyOfAnother" {
 		t.Errorf("another key with the same token: %s", got)

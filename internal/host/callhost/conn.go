@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
-	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -28,9 +27,9 @@ const (
 	// silence is the longest allowed time between two reports during a call. The host reports every CallBeatSeconds.
 	silence      = 5 * contract.CallBeatSeconds * time.Second
 	writeTimeout = 15 * time.Second
-	// maxRequest limits a call, in bytes. A Secret may contain 1 MiB, and the host's reports must fit into it as well.
-	maxRequest = 500 << 10
-	maxFault   = 512
+	// fetchTimeout is how long a host may fetch the payload. It is longer than the daemon's own limit.
+	fetchTimeout = 70 * time.Minute
+	maxFault     = 512
 )
 
 // Calls opens connections to hosts that join by themselves.
@@ -40,15 +39,16 @@ type Calls struct {
 	Namespace string
 }
 
-// Dial returns a connection to the host with this ID, and the boot ID in its last report. If no host has reported yet,
-// the connection is nil. isOpen reports whether the Secret for the host's calls exists. Dial sends nothing.
-func (c Calls) Dial(ctx context.Context, id string) (_ host.Conn, boot string, isOpen bool, err error) {
+// Dial returns a connection to the host with this ID and key, and the boot ID in its last report. If no host has
+// reported yet, the connection is nil. isOpen reports whether the Secret for the host's calls exists. Dial sends
+// nothing.
+func (c Calls) Dial(ctx context.Context, id, key string) (_ host.Conn, boot string, isOpen bool, err error) {
 	secret, err := c.read(ctx, id)
 	var reported contract.CallHost
 	if err != nil || secret == nil || json.Unmarshal(secret.Data[contract.CallHostField], &reported) != nil {
 		return nil, "", secret != nil, err
 	}
-	return &conn{calls: c, id: id}, reported.BootID, true, nil
+	return &conn{calls: c, id: id, key: key}, reported.BootID, true, nil
 }
 
 // read returns the Secret for the calls of a host, or nil if this Secret does not exist.
@@ -66,17 +66,15 @@ func (c Calls) read(ctx context.Context, id string) (*corev1.Secret, error) {
 
 type conn struct {
 	calls   Calls
-	id      string
+	id, key string
 	program contract.Blob
 	err     error
 }
 
 var _ host.Conn = (*conn)(nil)
 
-// HostKey implements host.Conn. It returns the ID in the host's certificate.
-func (c *conn) HostKey() string {
-	return contract.HostKeyType + strings.ReplaceAll(c.id, "-", "")
-}
+// HostKey implements host.Conn. The operator has pinned the key before it approved the host's certificate.
+func (c *conn) HostKey() string { return c.key }
 
 // Upload implements host.Conn. It sends nothing: the next call makes the host download the program with this digest.
 func (c *conn) Upload(_ context.Context, daemon host.Blob) (sent int64, err error) {
@@ -90,9 +88,8 @@ func (c *conn) ProveHostKeys(context.Context) ([]string, error) { return nil, ni
 // Address implements host.Conn. The host's address is unknown.
 func (c *conn) Address() netip.Addr { return netip.Addr{} }
 
-func (c *conn) Send(context.Context, string, io.Reader) (int64, error) {
-	return 0, errors.New("a host that joins by itself fetches its payload")
-}
+// Send implements host.Conn. It sends nothing: VerbReceive makes the host fetch the payload.
+func (c *conn) Send(context.Context, string, io.Reader) (int64, error) { return 0, nil }
 
 // RemoveUpload implements host.Conn. It does nothing: the host removes the program when the Secret is deleted.
 func (c *conn) RemoveUpload(context.Context) error { return nil }
@@ -109,16 +106,15 @@ func (c *conn) Close() error {
 // the request for a cleanup stays, because the host continues it without a network.
 func (c *conn) Call(ctx context.Context, verb contract.Verb, request []byte) (answer []byte, err error) {
 	limit := host.CallTimeout(verb)
+	if verb == contract.VerbReceive {
+		limit = fetchTimeout
+	}
 	bounded, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	call := contract.Call{ID: string(uuid.NewUUID()), Program: c.program, Verb: verb, Request: request}
 	encoded, err := json.Marshal(call)
 	if err != nil {
 		return nil, fmt.Errorf("calling %s: the call can't be encoded", verb)
-	}
-	if len(encoded) > maxRequest {
-		return nil, contract.NewProblem(contract.ReasonManifestInvalid, "calling %s: the request has %d bytes, and a "+
-			"host that joins by itself takes at most %d", verb, len(encoded), maxRequest)
 	}
 	if err = c.patch(bounded, encoded); err != nil {
 		return nil, c.lost(contract.NewProblem(contract.ReasonAPICallFailed, "calling %s: writing secret %s%s: %v",

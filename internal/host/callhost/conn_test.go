@@ -74,7 +74,7 @@ func (l lab) takes() contract.Call {
 func (l lab) dial() host.Conn {
 	l.t.Helper()
 	l.set(contract.CallHostField, contract.CallHost{BootID: "boot-1"})
-	conn, _, _, err := Calls{Client: l.Client, Namespace: "ns"}.Dial(l.t.Context(), uid)
+	conn, _, _, err := Calls{Client: l.Client, Namespace: "ns"}.Dial(l.t.Context(), uid, "x509 key")
 	if err != nil || conn == nil {
 		l.t.Fatalf("dialling: %v", err)
 	}
@@ -95,7 +95,7 @@ func TestA85_ThereIsNoConnectionBeforeTheHostHasReported(t *testing.T) {
 	l := newLab(t)
 	calls := Calls{Client: l.Client, Namespace: "ns"}
 	for what, id := range map[string]string{"a host that has not reported": uid, "no Secret": "other"} {
-		if conn, _, _, err := calls.Dial(t.Context(), id); conn != nil || err != nil {
+		if conn, _, _, err := calls.Dial(t.Context(), id, ""); conn != nil || err != nil {
 			t.Errorf("%s: %v %v", what, conn, err)
 		}
 	}
@@ -198,18 +198,6 @@ func TestA85_EachFailureOfACallHasItsReason(t *testing.T) {
 				time.Sleep(time.Hour) // in this test case, the host ends
 			})
 		})
-	}
-}
-
-// A Secret may contain 1 MiB, and must have room for the answer as well.
-func TestA85_ARequestThatDoesNotFitIsRefused(t *testing.T) {
-	t.Parallel()
-	conn := newLab(t).dial()
-	var answer contract.Answer[contract.BootstrapAnswer]
-	err := callVerb(t.Context(), conn, contract.VerbBootstrap,
-		contract.BootstrapRequest{Confidential: make([]byte, maxRequest)}, &answer)
-	if problemOf(err) != contract.ReasonManifestInvalid || conn.Err() != nil {
-		t.Errorf("%v", err)
 	}
 }
 

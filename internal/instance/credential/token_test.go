@@ -28,7 +28,7 @@ func TestTheSecretOfAJoinGoesWithItsInstance(t *testing.T) {
 		return true, &authenticationv1.TokenRequest{
 			Status: authenticationv1.TokenRequestStatus{Token: "e30." + claims + ".e30"}}, nil
 	})
-	tokens := BootstrapToken{Client: clients, Namespace: namespace}
+	tokens := Issuer{Client: clients, Namespace: namespace}
 	instance := &v1alpha1.WindowsInstance{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "host", UID: "u"}}
 	if _, err := tokens.BootstrapToken(t.Context(), instance); err != nil {
 		t.Fatal(err)
@@ -74,14 +74,14 @@ func TestA88_TheTokenOfMachinesIsReplacedInTime(t *testing.T) {
 		}
 		return true, secret, clients.Tracker().Update(corev1.SchemeGroupVersion.WithResource("secrets"), secret, namespace)
 	})
-	invitations := Invitations{Client: clients, Namespace: namespace}
+	issuer := Issuer{Client: clients, Namespace: namespace}
 	for _, step := range []struct {
 		after time.Duration
 		made  int
 		ids   string
 	}{{0, 1, "JTI=1"}, {11 * time.Hour, 1, "JTI=1"}, {2 * time.Hour, 2, "JTI=1 JTI=2"}, {13 * time.Hour, 3, "JTI=2 JTI=3"}} {
 		now = now.Add(step.after)
-		token, err := invitations.MachinesToken(t.Context(), now)
+		token, err := issuer.MachinesToken(t.Context(), now)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -22,7 +22,7 @@ const invitationRetry = time.Minute
 // Then it withdraws the command, which revokes the command's token.
 func (a *Access) await(ctx context.Context, instance *v1alpha1.WindowsInstance, session *Session) Outcome {
 	session.End()
-	conn, boot, isOpen, err := a.options.Calls.Dial(ctx, policy.HostID(instance))
+	conn, boot, isOpen, err := a.options.Calls.Dial(ctx, policy.HostID(instance), instance.Status.HostKey)
 	switch {
 	case err != nil:
 		return Retry(err)
@@ -53,7 +53,7 @@ func (a *Access) invite(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	case id == "":
 		return WaitEndless(invitationRetry, contract.ReasonHostAwaited, "the host of Machine %s has not requested its "+
 			"certificate yet", instance.Spec.Source.Name)
-	case instance.Status.HostKey != "": // only its Secret was deleted; don't invite a second host
+	case instance.Status.HostKey != "": // don't invite a second host
 		if err := a.options.Invitations.OpenCalls(ctx, instance); err != nil {
 			return Retry(err)
 		}

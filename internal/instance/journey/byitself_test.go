@@ -34,7 +34,7 @@ func reached(t *testing.T, instance *v1alpha1.WindowsInstance, session *Session,
 	}
 	c := builder.Build()
 	access := &Access{&Options{Client: c, Namespace: "ns", Calls: callhost.Calls{Client: c, Namespace: "ns"},
-		Invitations: credential.Invitations{Client: kubefake.NewClientset(), Namespace: "ns"},
+		Invitations: credential.Issuer{Client: kubefake.NewClientset(), Namespace: "ns"},
 		Slots:       NewSlots(1, func(types.NamespacedName) {}), Now: func() time.Time { return now }}}
 	return access.Dial(t.Context(), instance, session)
 }

@@ -31,7 +31,7 @@ type Options struct {
 	Dialer host.Dialer
 	// Calls reaches hosts that join by themselves, and Invitations publishes their commands.
 	Calls       callhost.Calls
-	Invitations credential.Invitations
+	Invitations credential.Issuer
 	Payload     Payload
 	Desired     Desired
 	Keys        credential.Keys
