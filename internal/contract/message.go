@@ -14,8 +14,7 @@ type Verb string
 const (
 	VerbPreflight Verb = "preflight" // return facts, problems, missing blobs; changes nothing
 	VerbPrepare   Verb = "prepare"   // set the host name, enable Windows features; may reboot the host
-	VerbReceive   Verb = "receive"   // unpack, verify and store the payload stream
-	VerbFetch     Verb = "fetch"     // fetch, verify and store blobs; for hosts without SSH
+	VerbReceive   Verb = "receive"   // unpack, verify and store the payload stream, or fetch it without SSH
 	VerbBootstrap Verb = "bootstrap" // write files, start bootstrap services, create the daemon's key
 	VerbHandover  Verb = "handover"  // store the daemon's certificate, install and start the daemon
 	VerbCleanup   Verb = "cleanup"   // remove everything that the daemon created, restore previous values
@@ -103,7 +102,7 @@ type PrepareAnswer struct {
 }
 
 // ReceiveRequest names the uploaded stream in the RPC directory: a tar in zstd. Each entry in the tar has its digest as
-// name. For VerbFetch there is no stream: the daemon fetches the blobs from the address in the host's Attendance.
+// name. If the host joins by itself, there is no stream: the daemon fetches the blobs as its Attendance says.
 type ReceiveRequest struct {
 	Stream string `json:"stream,omitempty"`
 	Blobs  []Blob `json:"blobs"`

@@ -78,8 +78,6 @@ func CallTimeout(verb contract.Verb) time.Duration {
 		return 5 * time.Minute
 	case contract.VerbReceive, contract.VerbBootstrap, contract.VerbCleanup:
 		return 15 * time.Minute
-	case contract.VerbFetch: // longer than the daemon's own limit
-		return 70 * time.Minute
 	}
 	return 5 * time.Minute
 }

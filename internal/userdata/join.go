@@ -9,7 +9,7 @@ import (
 	"net/url"
 	"strings"
 	"text/template"
-	"unicode/utf16"
+	"unicode"
 
 	"github.com/windows-nodes/wmco/internal/contract"
 )
@@ -60,20 +60,14 @@ func JoinCommand(in Join) (string, error) {
 // apiServerName is a name that is in every API server's certificate, on OpenShift and on clusters that kubeadm created.
 const apiServerName = "kubernetes.default.svc"
 
-// quoted escapes JSON for single quotes in PowerShell, which also accepts some non-ASCII characters as single quotes.
+// quoted prepares JSON for single quotes in PowerShell, which also accepts some non-ASCII characters as single quotes.
+// Only comments in the CA bundle may have non-ASCII characters. quoted removes these characters.
 func quoted(text string) string {
-	var out strings.Builder
-	for _, r := range text {
-		switch {
-		case r == '\'':
-			out.WriteString("''")
-		case r < 0x80:
-			out.WriteRune(r)
-		default:
-			for _, unit := range utf16.Encode([]rune{r}) {
-				fmt.Fprintf(&out, "\\u%04x", unit)
-			}
+	ascii := strings.Map(func(r rune) rune {
+		if r > unicode.MaxASCII {
+			return -1
 		}
-	}
-	return out.String()
+		return r
+	}, text)
+	return strings.ReplaceAll(ascii, "'", "''")
 }

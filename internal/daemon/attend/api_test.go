@@ -55,8 +55,8 @@ type api struct {
 	// requests are refused.
 	tokens  map[string]bool
 	refuses bool
-	// denies makes the operator deny certificate requests.
-	denies bool
+	// denies makes the operator deny certificate requests, and unsigned leaves them pending.
+	denies, unsigned bool
 	// id is the ID of the host that may answer calls. If it is empty, the first certificate request sets it, and this
 	// request must contain an address.
 	id    string
@@ -218,6 +218,7 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.URL.Path == csrsPath && r.Method == http.MethodPost:
 		a.request(w, body)
 	case strings.HasPrefix(r.URL.Path, csrsPath) && a.csrs[name] != nil:
+		a.sign(a.csrs[name])
 		give(w, a.csrs[name])
 	case strings.HasPrefix(r.URL.Path, csrsPath):
 		fail(w, http.StatusNotFound, metav1.StatusReasonNotFound)
@@ -273,13 +274,23 @@ func (a *api) request(w http.ResponseWriter, body []byte) {
 			a.id = strings.TrimPrefix(parsed.Subject.CommonName, contract.HostUserPrefix)
 			a.secret.Name = contract.CallSecretPrefix + a.id
 		}
-		now := time.Now()
-		der, _ := x509.CreateCertificate(rand.Reader, &x509.Certificate{SerialNumber: big.NewInt(now.UnixNano()),
-			Subject: parsed.Subject, NotBefore: now.Add(-time.Minute), NotAfter: now.Add(14 * 24 * time.Hour)}, a.ca,
-			parsed.PublicKey, a.key)
-		csr.Status.Certificate = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+		a.sign(&csr)
 	}
 	give(w, csr)
+}
+
+// sign signs a pending request, unless the operator leaves requests pending.
+func (a *api) sign(csr *certificatesv1.CertificateSigningRequest) {
+	block, _ := pem.Decode(csr.Spec.Request)
+	parsed, err := x509.ParseCertificateRequest(block.Bytes)
+	if err != nil || a.unsigned || len(csr.Status.Conditions) > 0 {
+		return
+	}
+	now := time.Now()
+	der, _ := x509.CreateCertificate(rand.Reader, &x509.Certificate{SerialNumber: big.NewInt(now.UnixNano()),
+		Subject: parsed.Subject, NotBefore: now.Add(-time.Minute), NotAfter: now.Add(14 * 24 * time.Hour)}, a.ca,
+		parsed.PublicKey, a.key)
+	csr.Status.Certificate = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }
 
 func (a *api) watch(w http.ResponseWriter, r *http.Request) {

@@ -3,13 +3,10 @@ package attend
 import (
 	"bytes"
 	"context"
-	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"net/url"
 	"time"
 
 	"k8s.io/utils/clock"
@@ -23,9 +20,8 @@ import (
 const ServiceCommand = "attend-service"
 
 const (
-	// patience is how long Attend waits until the service carries out calls.
-	patience = 10 * time.Minute
-	look     = 200 * time.Millisecond
+	// patience is how long Attend waits for the host's certificate. A Machine may boot before the operator knows it.
+	patience = 30 * time.Minute
 	// maxInput limits the Attendance in bytes. The CA bundle is the largest part.
 	maxInput = 1 << 20
 )
@@ -41,11 +37,10 @@ type Options struct {
 	Pace Pace
 }
 
-// Attend stores an Attendance from in, installs and starts the service, and waits until the host carries out calls. It
-// writes its progress to out as text. If the service already runs with this Attendance, Attend only waits.
+// Attend reads an Attendance from in, gets the host's certificate, and installs and starts the service. It writes its
+// progress to out as text. If the host has its certificate, Attend doesn't use the token. If the service also runs,
+// Attend changes nothing.
 func Attend(ctx context.Context, o Options, in io.Reader, out io.Writer) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("this host has not joined within %s", patience))
-	defer cancel()
 	facts, err := o.Host.System.Facts(ctx)
 	if err != nil {
 		return fmt.Errorf("reading the host's facts: %w", err)
@@ -62,85 +57,78 @@ func Attend(ctx context.Context, o Options, in io.Reader, out io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("reading the settings on standard input: %w", err)
 	}
-	p := rpcDir{o.Host.Files, o.Dir}
-	if err = p.install(ctx, o, want, out); err != nil {
-		return err
-	}
-	return p.await(ctx, o.Host.Services, out)
-}
-
-// decode reads an Attendance in JSON and checks it.
-func decode(in io.Reader) (a contract.Attendance, err error) {
-	content, err := io.ReadAll(io.LimitReader(in, maxInput))
-	if err == nil {
-		// Windows PowerShell may put a byte order mark before the text that it pipes to a program.
-		err = json.Unmarshal(bytes.TrimPrefix(bytes.TrimSpace(content), []byte("\ufeff")), &a)
-	}
-	if err != nil {
-		return a, errors.New("they are not valid JSON") // the decoder's error may quote the token
-	}
-	server, err := url.Parse(a.APIServer)
-	switch {
-	case err != nil || server.Scheme != "https" || server.Host == "":
-		return a, fmt.Errorf("apiServer %.100q is not an https URL", a.APIServer)
-	case !x509.NewCertPool().AppendCertsFromPEM([]byte(a.CA)):
-		return a, errors.New("ca contains no certificate")
-	case a.Namespace == "" || a.Token == "" || a.Payload == "":
-		return a, errors.New("namespace, token or payload is missing")
-	}
-	return a, nil
-}
-
-// install stores the Attendance, and installs and starts the service.
-func (p rpcDir) install(ctx context.Context, o Options, want contract.Attendance, out io.Writer) error {
-	services := o.Host.Services
+	services, p := o.Host.Services, rpcDir{o.Host.Files, o.Dir}
 	installed, err := services.Get(ctx, contract.ServiceAttend)
 	exists := err == nil
 	if err != nil && !errors.Is(err, winos.ErrNotFound) {
 		return fmt.Errorf("looking at service %s: %w", contract.ServiceAttend, err)
 	}
-	next := record{Attendance: want, TokenDigest: contract.Digest([]byte(want.Token)), ByKey: want.UID == ""}
-	var was record
+	var was contract.Attendance
 	_ = p.read(contract.HostStateFile, &was)
 	if exists {
 		if err = mayReplace(installed, was, want); err != nil {
 			return err
 		}
 	}
-	if next.ByKey && was.TokenDigest == next.TokenDigest {
-		next.UID = was.UID
-	}
-	same := was.UID == next.UID && was.TokenDigest == next.TokenDigest
-	if _, err = p.identity(next.UID).LoadCertificate(); same && err == nil {
-		next.Token = "" // the host has its certificate
-	}
-	config := serviceConfig(o.Self)
-	var now progress
-	_ = p.read(progressFile, &now)
-	if exists && now.Attends && was == next && plan.Equal(installed.ServiceConfig, config) &&
-		installed.State == winos.ServiceRunning {
+	hasJoined, config := p.hasJoined(was, want), serviceConfig(o.Self)
+	if exists && hasJoined && plan.Equal(installed.ServiceConfig, config) && installed.State == winos.ServiceRunning {
 		printLine(out, "Service %s is running already.", contract.ServiceAttend)
 		return nil
 	}
-	printLine(out, "Installing service %s, which joins this host to the cluster at %s.", contract.ServiceAttend,
-		want.APIServer)
+	printLine(out, "Joining this host to the cluster at %s.", want.APIServer)
 	if exists {
 		if err = services.Stop(ctx, contract.ServiceAttend); err != nil {
 			return fmt.Errorf("stopping service %s: %w", contract.ServiceAttend, err)
 		}
 	}
-	if err = p.prepare(o.Self, next, same); err != nil {
+	// Only administrators may write here, because the service runs the program as LocalSystem.
+	for _, path := range []string{o.Dir, o.Self} {
+		if err = p.files.Restrict(path); err != nil {
+			return fmt.Errorf("restricting access to %s: %w", path, err)
+		}
+	}
+	if !hasJoined {
+		if err = p.enrol(ctx, o, want, out); err != nil {
+			return err
+		}
+	}
+	if err = start(ctx, services, config); err != nil {
 		return err
 	}
-	return start(ctx, services, config)
+	printLine(out, "Service %s carries out the operator's calls. The rest of the join happens from the cluster; look "+
+		"at the WindowsInstance there.", contract.ServiceAttend)
+	return nil
 }
 
+// decode reads an Attendance in JSON.
+func decode(in io.Reader) (a contract.Attendance, err error) {
+	content, err := io.ReadAll(io.LimitReader(in, maxInput))
+	if err == nil {
+		// Windows PowerShell may put a byte order mark before the text that it pipes to a program.
+		err = json.Unmarshal(bytes.TrimPrefix(bytes.TrimSpace(content), []byte("\ufeff")), &a)
+	}
+	if err != nil || a.Token == "" {
+		return a, errors.New("they are not valid JSON with a token") // the decoder's error may quote the token
+	}
+	return a, nil
+}
+
+// hasJoined reports whether the host already has the certificate that an Attendance is for. was is the stored
+// Attendance.
+func (p rpcDir) hasJoined(was, want contract.Attendance) bool {
+	pair, err := p.identity(was.UID).LoadCertificate()
+	return err == nil && pair.Leaf.Subject.CommonName == contract.HostUserPrefix+was.UID &&
+		(want.UID == was.UID || want.UID == "" && isSameCluster(was, want))
+}
+
+func isSameCluster(a, b contract.Attendance) bool { return a.APIServer == b.APIServer || a.CA == b.CA }
+
 // mayReplace returns an error if another program installed the service, or if the host attends for another cluster.
-func mayReplace(installed winos.Service, was record, want contract.Attendance) error {
+func mayReplace(installed winos.Service, was, want contract.Attendance) error {
 	if !contract.IsManaged(installed.Description) {
 		return fmt.Errorf("service %s exists, but this program did not install it", contract.ServiceAttend)
 	}
-	if was.APIServer != "" && was.APIServer != want.APIServer && was.CA != want.CA {
+	if was.APIServer != "" && !isSameCluster(was, want) {
 		return fmt.Errorf("this host attends for another cluster, with the API server %[1]s. Remove its "+
 			"WindowsInstance there first, and run this command again when service %[2]s is gone. If that cluster no "+
 			"longer exists, run: sc.exe stop %[2]s; sc.exe delete %[2]s", was.APIServer, contract.ServiceAttend)
@@ -159,58 +147,10 @@ func start(ctx context.Context, services winos.Services, config winos.ServiceCon
 	return nil
 }
 
-// prepare writes the record and deletes outdated files. First, it lets only administrators write to the RPC directory
-// and the program, because the service runs the program as LocalSystem.
-func (p rpcDir) prepare(self string, next record, same bool) error {
-	for _, path := range []string{p.dir, self} {
-		if err := p.files.Restrict(path); err != nil {
-			return fmt.Errorf("restricting access to %s: %w", path, err)
-		}
-	}
-	stale := []string{progressFile}
-	if !same {
-		stale = append(stale, certificateFile, keyFile)
-	}
-	for _, name := range stale {
-		if err := p.files.Remove(p.path(name)); err != nil {
-			return fmt.Errorf("removing %s: %w", name, err)
-		}
-	}
-	return p.write(contract.HostStateFile, next)
-}
-
 func serviceConfig(self string) winos.ServiceConfig {
 	delays, reset := plan.Recovery()
 	return winos.ServiceConfig{Name: contract.ServiceAttend, Description: plan.Description(contract.ServiceAttend),
 		Command: `"` + self + `" ` + ServiceCommand, Recovery: delays, RecoveryReset: reset}
-}
-
-// await prints the service's progress until the service carries out calls.
-func (p rpcDir) await(ctx context.Context, services winos.Services, out io.Writer) error {
-	for last := ""; ; {
-		var now progress
-		err := p.read(progressFile, &now)
-		switch {
-		case err == nil && now.Failed:
-			return errors.New(now.Text)
-		case err == nil && now.Text != last:
-			last = now.Text
-			printLine(out, "%s", now.Text)
-		case err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, winos.ErrInUse):
-			return err
-		}
-		if now.Attends {
-			return nil
-		}
-		if _, err = services.Get(ctx, contract.ServiceAttend); errors.Is(err, winos.ErrNotFound) {
-			return fmt.Errorf("service %s was removed: %s", contract.ServiceAttend, last)
-		}
-		select {
-		case <-time.After(look):
-		case <-ctx.Done():
-			return fmt.Errorf("%w. The service continues; its last step: %s", context.Cause(ctx), last)
-		}
-	}
 }
 
 func printLine(out io.Writer, format string, args ...any) {

@@ -202,14 +202,12 @@ func TestA85_AHostJoinsByOneCommandAndCarriesOutCalls(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	output := r.join(t)
-	for _, want := range []string{"Installing service", "carries out the operator's calls"} {
+	for _, want := range []string{"Joining this host", "carries out the operator's calls"} {
 		if !strings.Contains(output, want) {
 			t.Errorf("the output for the administrator lacks %q:\n%s", want, output)
 		}
 	}
-	if h := r.host(); h.BootID == "" {
-		t.Error("the host did not report")
-	}
+	eventually(t, "the host's report", func() bool { return r.host().BootID != "" })
 	for _, name := range []string{contract.HostStateFile, "attend.pem"} {
 		info, err := r.Host().Files.Stat(r.rpc(name))
 		if err != nil || info.Access != winos.AccessAdministrators {
@@ -224,8 +222,8 @@ func TestA85_AHostJoinsByOneCommandAndCarriesOutCalls(t *testing.T) {
 	}
 	const kubelet = "MZ kubelet"
 	r.with(func() { r.blobs[blob(kubelet).Digest] = kubelet })
-	fetched := result[contract.ReceiveAnswer](t, r.answered(t, r.call(blob(program), contract.VerbFetch,
-		contract.ReceiveRequest{Blobs: []contract.Blob{blob(kubelet)}})))
+	fetched := result[contract.ReceiveAnswer](t, r.answered(t, r.call(blob(program), contract.VerbReceive,
+		contract.ReceiveRequest{Stream: "stream", Blobs: []contract.Blob{blob(kubelet)}})))
 	if len(fetched.Stored) != 1 || len(fetched.Missing) != 0 {
 		t.Errorf("fetched %+v", fetched)
 	}
@@ -445,12 +443,10 @@ func TestA85_WhatKeepsAHostFromJoiningIsSaid(t *testing.T) {
 		}, "clock"},
 		"a token that has ended": {func(r *rig, _ *contract.Attendance) { r.tokens = nil }, "token"},
 		"no token":               {func(_ *rig, a *contract.Attendance) { a.Token = "" }, "token"},
-		"an address of nothing":  {func(_ *rig, a *contract.Attendance) { a.APIServer = "http://x" }, "not an https URL"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
-			r.pace.Refused = time.Hour
 			a := r.attendance()
 			r.rpcDir(t)
 			c.change(r, &a)
@@ -519,20 +515,43 @@ func TestA88_TheHostOfAMachineIsNamedByItsKey(t *testing.T) {
 	result[contract.PreflightAnswer](t, r.answered(t, r.preflight()))
 }
 
-func TestA85_AnotherTokenGetsAnotherCertificate(t *testing.T) {
+func TestA85_TheCommandOfAnotherInstanceGetsAnotherCertificate(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.join(t)
-	r.with(func() { r.tokens = map[string]bool{"token-2": true} })
 	a := r.attendance()
-	a.Token = "token-2"
+	a.UID, a.Token = "4567-uid", "token-2"
+	r.with(func() {
+		r.tokens, r.id = map[string]bool{"token-2": true}, a.UID
+		r.secret.Name, r.secret.Data = contract.CallSecretPrefix+a.UID, map[string][]byte{}
+	})
 	if output, code := r.attend(t, a); code != 0 {
 		t.Fatal(output)
 	}
-	if names := r.signed(); len(names) != 2 || !strings.HasPrefix(names[0], "windows-host-"+uid+"-") {
+	if names := r.signed(); len(names) != 2 || !strings.HasPrefix(names[1], "windows-host-"+a.UID+"-") {
 		t.Errorf("the requests are %v", names)
 	}
 	result[contract.PreflightAnswer](t, r.answered(t, r.preflight()))
+}
+
+// The first command was interrupted after the API server had signed the request.
+func TestA85_ACommandThatIsRunAgainUsesTheSameKey(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.with(func() { r.unsigned = true })
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		eventually(t, "the request", func() bool { return len(r.signed()) == 1 })
+		cancel()
+	}()
+	if output, err := fleet.RunJoinCommand(ctx, r.Machine, r.command(t, r.attendance())); err == nil {
+		t.Error(output)
+	}
+	r.with(func() { r.unsigned = false })
+	r.join(t)
+	if names := r.signed(); len(names) != 1 {
+		t.Errorf("the requests are %v", names)
+	}
 }
 
 func TestA85_AHostOfAnotherClusterRefuses(t *testing.T) {

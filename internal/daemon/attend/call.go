@@ -9,7 +9,6 @@ import (
 	"io"
 	"io/fs"
 	"strings"
-	"time"
 
 	"github.com/go-logr/logr"
 
@@ -18,19 +17,10 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-const (
-	// maxAnswer limits an answer in bytes, because the request and the answer must fit into one Secret.
-	maxAnswer = 512 << 10
-	// callLimit limits the time of a call, in case its program hangs. Each verb also has a shorter limit.
-	callLimit = 65 * time.Minute
-)
-
 // answer carries out one call and returns its answer.
 func (s *service) answer(ctx context.Context, call contract.Call) ([]byte, error) {
 	log := logr.FromContextOrDiscard(ctx).WithValues("call", call.ID, "verb", call.Verb)
 	log.Info("a call begins")
-	ctx, cancel := context.WithTimeout(ctx, callLimit)
-	defer cancel()
 	content, err := s.run(ctx, call)
 	if err != nil {
 		log.Info("a call failed", "detail", err.Error())
@@ -52,7 +42,7 @@ func (s *service) run(ctx context.Context, call contract.Call) (content []byte, 
 	defer func() {
 		failed := errors.Join(winos.RemoveClosed(s.files, request), winos.RemoveClosed(s.files, answer))
 		if failed != nil {
-			logr.FromContextOrDiscard(ctx).Info("request or answer stays on the host until the next start", "detail",
+			logr.FromContextOrDiscard(ctx).Info("request or answer stays on the host", "detail",
 				failed.Error())
 		}
 	}()
@@ -75,14 +65,12 @@ func (s *service) run(ctx context.Context, call contract.Call) (content []byte, 
 	if err != nil {
 		return nil, fmt.Errorf("opening the answer: %w", err)
 	}
-	content, err = io.ReadAll(io.LimitReader(r, maxAnswer+1))
-	switch err = errors.Join(err, r.Close()); {
-	case err != nil:
+	content, err = io.ReadAll(r)
+	if err = errors.Join(err, r.Close()); err == nil && !json.Valid(content) {
+		err = errors.New("it is not valid JSON")
+	}
+	if err != nil {
 		return nil, fmt.Errorf("reading the answer: %w", err)
-	case len(content) > maxAnswer:
-		return nil, fmt.Errorf("the answer is longer than %d bytes", maxAnswer)
-	case !json.Valid(content):
-		return nil, errors.New("the answer is not valid JSON")
 	}
 	return content, nil
 }
@@ -104,17 +92,12 @@ func (s *service) bring(ctx context.Context, program contract.Blob) error {
 	return err
 }
 
-// tidy deletes old files in the RPC directory. If program is empty, tidy deletes the requests and answers of earlier
-// calls. Otherwise, tidy deletes all programs except this one and except programs that are running.
+// tidy deletes all programs in the RPC directory, except this one and the running one.
 func (s *service) tidy(ctx context.Context, program string) {
 	entries, err := s.files.List(s.dir)
 	s.logError(ctx, "the RPC directory can't be listed", err)
 	for _, e := range entries {
-		isOfCall := strings.HasSuffix(e.Name, contract.RequestName("")) ||
-			strings.HasSuffix(e.Name, contract.AnswerName(""))
-		isProgram := strings.HasPrefix(e.Name, "wicd-") && e.Name != program &&
-			!strings.EqualFold(s.path(e.Name), s.Self)
-		if program == "" && isOfCall || program != "" && isProgram {
+		if strings.HasPrefix(e.Name, "wicd-") && e.Name != program && !strings.EqualFold(s.path(e.Name), s.Self) {
 			s.logError(ctx, "a file stays in the RPC directory", s.files.Remove(s.path(e.Name)))
 		}
 	}

@@ -2,9 +2,11 @@ package attend
 
 import (
 	"context"
+	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"time"
 
@@ -26,53 +28,55 @@ const (
 )
 
 // options returns the options for a connection to the API server, with the token or else the host's certificate.
-func (s *service) options(token string) apiclient.Options {
-	return apiclient.Options{Files: s.files, Identity: s.identity(s.record.UID), Token: token,
-		Server:    apiclient.Server{URL: s.record.APIServer, CA: []byte(s.record.CA)},
+func (p rpcDir) options(a contract.Attendance, version string) apiclient.Options {
+	return apiclient.Options{Files: p.files, Identity: p.identity(a.UID), Token: a.Token,
+		Server:    apiclient.Server{URL: a.APIServer, CA: []byte(a.CA)},
 		CABundle:  contract.PathBootstrapCA, // the daemon updates this file
-		UserAgent: contract.ServiceAttend + "/" + s.Version}
+		UserAgent: contract.ServiceAttend + "/" + version}
 }
 
-// enrol gets a certificate with the token, and deletes the token. It retries until it succeeds or ctx ends. If the
-// host can't get a certificate at all, enrol returns the reason in `why`.
-func (s *service) enrol(ctx context.Context) (why string, err error) {
-	var refusal since
-	for pause := min(firstRetry, s.Pace.Retry); ctx.Err() == nil; pause = min(2*pause, longestRetry) {
-		if _, err = s.identity(s.record.UID).LoadCertificate(); err == nil {
-			if s.record.Token == "" {
-				return "", nil
-			}
-			s.record.Token = ""
-			return "", s.write(contract.HostStateFile, s.record)
-		}
-		if s.record.Token == "" {
-			return "This host has neither a certificate nor a token.", nil
-		}
-		if err = s.obtain(ctx); err == nil {
-			continue
+// enrol gets the host's certificate with the token. It retries until it succeeds, waiting doesn't help, or the host has
+// waited for too long. It writes to out what it waits for.
+func (p rpcDir) enrol(ctx context.Context, o Options, want contract.Attendance, out io.Writer) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("no certificate came within %s", patience))
+	defer cancel()
+	var pause time.Duration
+	for last := ""; ; {
+		err := p.obtain(ctx, o, want)
+		if err == nil {
+			return nil
 		}
 		if ctx.Err() != nil {
-			return "", nil //nolint:nilerr // the service was stopped
+			return fmt.Errorf("%w. Run the command again. %s", context.Cause(ctx), last)
 		}
 		text, failed := explain(err)
-		s.show(ctx, progress{Text: text, Failed: failed})
-		if p, is := contract.AsProblem(err); is && p.Reason == contract.ReasonCertificateDenied ||
-			refusal.longer(s.Clock.Now(), isRefusal(err), s.Pace.Refused) {
-			return text, nil
+		if failed {
+			return errors.New(text)
 		}
-		loop.Wait(ctx, s.Clock, nil, loop.Jitter(pause))
+		if text != last {
+			printLine(out, "%s", text)
+		}
+		last, pause = text, loop.Grow(pause, 2, firstRetry, longestRetry)
+		loop.Wait(ctx, o.Clock, nil, loop.Jitter(pause))
 	}
-	return "", nil
 }
 
-func (s *service) obtain(ctx context.Context) error {
-	addresses, err := s.identify(ctx)
-	if err != nil {
+// obtain makes one attempt to get the host's certificate. First, it stores the Attendance without the token. The key is
+// stored as well, so a repeated command requests a certificate for the same key.
+func (p rpcDir) obtain(ctx context.Context, o Options, want contract.Attendance) (err error) {
+	var addresses []net.IP
+	if want.UID == "" {
+		if want.UID, addresses, err = p.identify(ctx, o); err != nil {
+			return err
+		}
+	}
+	options := p.options(want, o.Version)
+	options.Identity.Addresses = addresses
+	want.Token = ""
+	if err = p.write(contract.HostStateFile, want); err != nil {
 		return err
 	}
-	options := s.options(s.record.Token)
-	options.Identity.Addresses = addresses
-	if err = apiclient.Reach(ctx, options.Server, s.Host.System.Now); err != nil {
+	if err = apiclient.Reach(ctx, options.Server, o.Host.System.Now); err != nil {
 		return err
 	}
 	client, err := apiclient.Connect(options)
@@ -80,38 +84,32 @@ func (s *service) obtain(ctx context.Context) error {
 		return err
 	}
 	defer client.Close()
-	renewer := apiclient.Renewer{Identity: options.Identity, Client: client.Client, Clock: s.Clock}
+	renewer := apiclient.Renewer{Identity: options.Identity, Client: client.Client, Clock: o.Clock}
 	return renewer.Obtain(ctx, certificateLifetime)
 }
 
-// identify sets the record's UID to the digest of the host's key. It returns the addresses that the operator uses to
-// find the host's Machine. Without a Machine, identify does nothing, because the join command contains the UID of the
-// WindowsInstance.
-func (s *service) identify(ctx context.Context) (addresses []net.IP, err error) {
-	if !s.record.ByKey {
-		return nil, nil
-	}
-	key, err := s.identity("").PendingKey()
+// identify returns the ID of a Machine's host, which is the digest of its key, and the address by which the operator
+// finds the Machine. The user data is the same for all Machines, so it contains no ID.
+func (p rpcDir) identify(ctx context.Context, o Options) (uid string, addresses []net.IP, err error) {
+	key, err := p.identity("").PendingKey()
 	if err != nil {
-		return nil, err
+		return "", nil, err
 	}
 	der, err := x509.MarshalPKIXPublicKey(key.Public())
 	if err != nil {
-		return nil, fmt.Errorf("encoding the public key: %w", err)
+		return "", nil, fmt.Errorf("encoding the public key: %w", err)
 	}
-	address, err := s.Host.Network.NodeIP(ctx)
+	address, err := o.Host.Network.NodeIP(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("reading the host's address: %w", err)
+		return "", nil, fmt.Errorf("reading the host's address: %w", err)
 	}
-	s.record.UID = contract.Digest(der)
-	return []net.IP{address.AsSlice()}, s.write(contract.HostStateFile, s.record)
+	return contract.Digest(der), []net.IP{address.AsSlice()}, nil
 }
 
 // explain returns why the host can't join, as text for the administrator. failed is true if waiting doesn't help.
 func explain(err error) (text string, failed bool) {
 	var invalid x509.CertificateInvalidError
-	var unknown x509.UnknownAuthorityError
-	var name x509.HostnameError
+	var untrusted *tls.CertificateVerificationError
 	p, is := contract.AsProblem(err)
 	switch {
 	case is && p.Reason == contract.ReasonCertificatePending:
@@ -122,15 +120,13 @@ func explain(err error) (text string, failed bool) {
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
 		return fmt.Sprintf("By this host's clock, the API server's certificate is not valid yet or has expired (%v). "+
 			"Set the clock, for example with w32tm /resync.", invalid), true
-	case errors.As(err, &unknown), errors.As(err, &name), errors.As(err, &invalid):
+	case errors.As(err, &untrusted):
 		return fmt.Sprintf("The server at the API server's address does not have a certificate of the cluster's CA "+
 			"(%v). If a proxy on the way inspects TLS, exempt the API server from it. If the cluster has a new CA, "+
 			"create a new command and run it here.", err), true
 	case apierrors.IsUnauthorized(err):
 		return "The API server does not accept this host's token or certificate. It may have expired or been " +
 			"replaced. Create a new command for the WindowsInstance and run it here.", true
-	case apierrors.IsForbidden(err):
-		return fmt.Sprintf("The API server doesn't permit this host to join (%v). The host tries again.", err), false
 	}
-	return fmt.Sprintf("The API server can't be reached: %v. The host tries again.", err), false
+	return fmt.Sprintf("The API server can't be reached, or refuses the request: %v. The host tries again.", err), false
 }

@@ -20,31 +20,12 @@ const (
 
 	certificateFile = "attend.pem"
 	keyFile         = "attend.key"
-	progressFile    = "attend-progress.json"
 )
 
 // rpcDir is the RPC directory.
 type rpcDir struct {
 	files winos.Files
 	dir   string
-}
-
-// record is the content of contract.HostStateFile.
-type record struct {
-	contract.Attendance
-	// TokenDigest is the digest of the join command's token. It stays when the token is deleted, so that Attend
-	// recognises a new token. The token is deleted when the host has its certificate.
-	TokenDigest string `json:"tokenDigest"`
-	// ByKey means that this host belongs to a Machine. UID is then the digest of the host's first key.
-	ByKey bool `json:"byKey,omitempty"`
-}
-
-// progress is the service's report to Attend.
-type progress struct {
-	Text string `json:"text"`
-	// Failed means that waiting doesn't help. Attends means that the host carries out calls.
-	Failed  bool `json:"failed,omitempty"`
-	Attends bool `json:"attends,omitempty"`
 }
 
 func (p rpcDir) path(name string) string { return p.dir + `\` + name }
@@ -81,7 +62,7 @@ func (p rpcDir) identity(uid string) apiclient.Identity {
 
 // Source returns the payload source for a host. dir is the path of the host's RPC directory.
 func Source(files winos.Files, dir string) (payload.Source, error) {
-	p, r := rpcDir{files, dir}, record{}
+	p, r := rpcDir{files, dir}, contract.Attendance{}
 	if err := p.read(contract.HostStateFile, &r); err != nil {
 		return nil, err
 	}

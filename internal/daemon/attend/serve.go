@@ -40,28 +40,25 @@ const (
 	refused = 24 * time.Hour
 	// patchTimeout bounds a write to the Secret.
 	patchTimeout = 15 * time.Second
+	// reports is how often the host tries to report an answer. After these attempts, the operator no longer waits for
+	// the answer.
+	reports = 12
 )
 
 // service is the running service.
 type service struct {
 	Options
 	rpcDir
-	record record
+	host   contract.Attendance
 	secret dynamic.ResourceInterface
 	watch  *apiclient.Watch
 	wake   chan struct{}
 	boot   string
-	// self is the host's report, which belongs into CallHostField of the Secret. greeted is the UID of the Secret to
-	// which self belongs. unsent reports that the Secret doesn't contain self yet.
-	self    contract.CallHost
-	greeted types.UID
-	unsent  bool
-	shown   string
 }
 
-// Serve gets the host's certificate and carries out calls until ctx ends or the attendance ends. The attendance ends if
-// the WindowsInstance was deleted, or if the API server refuses the host for too long. Then Serve removes the service.
-// The result `over` reports that the caller must call Clear after it has closed the log.
+// Serve carries out calls until ctx ends or the attendance ends. The attendance ends if the WindowsInstance was
+// deleted, or if the API server refuses the host for too long. Then Serve removes the service. The result `over`
+// reports that the caller must call Clear after it has closed the log.
 func Serve(ctx context.Context, o Options) (over bool, err error) {
 	o.Pace = Pace{Beat: cmp.Or(o.Pace.Beat, beat), Retry: cmp.Or(o.Pace.Retry, retry), Gone: cmp.Or(o.Pace.Gone, gone),
 		Refused: cmp.Or(o.Pace.Refused, refused)}
@@ -71,30 +68,23 @@ func Serve(ctx context.Context, o Options) (over bool, err error) {
 	}
 	s := &service{Options: o, rpcDir: rpcDir{o.Host.Files, o.Dir}, wake: make(chan struct{}, 1),
 		boot: facts.BootID}
-	err = s.read(contract.HostStateFile, &s.record)
+	err = s.read(contract.HostStateFile, &s.host)
 	if errors.Is(err, fs.ErrNotExist) {
 		return true, s.leave(ctx, "there is nothing to attend") // an earlier removal was interrupted
 	}
 	if err != nil {
 		return false, err
 	}
-	s.tidy(ctx, "")
-	if why, err := s.enrol(ctx); why != "" || err != nil || ctx.Err() != nil {
-		if why != "" {
-			return false, s.leave(ctx, why) // keep the directory, because Attend may still read the progress
-		}
-		return false, err
-	}
-	client, err := apiclient.Connect(s.options(""))
+	client, err := apiclient.Connect(s.options(s.host, s.Version))
 	if err != nil {
 		return false, err
 	}
 	defer client.Close()
 	s.secret = client.Client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "secrets"}).
-		Namespace(s.record.Namespace)
-	s.watch = apiclient.NewWatch(s.secret, contract.CallSecretPrefix+s.record.UID, o.Clock)
+		Namespace(s.host.Namespace)
+	s.watch = apiclient.NewWatch(s.secret, contract.CallSecretPrefix+s.host.UID, o.Clock)
 	s.watch.Wake(s.wake)
-	renewer := apiclient.Renewer{Identity: s.identity(s.record.UID), Client: client.Client,
+	renewer := apiclient.Renewer{Identity: s.identity(s.host.UID), Client: client.Client,
 		Lifetime: certificateLifetime,
 		Renewed:  client.Reload, Clock: o.Clock}
 	ctx, stop := context.WithCancel(ctx)
@@ -108,70 +98,61 @@ func Serve(ctx context.Context, o Options) (over bool, err error) {
 
 // attend carries out calls until ctx or the attendance ends.
 func (s *service) attend(ctx context.Context) (over bool, err error) {
-	s.show(ctx, progress{Text: "This host has its certificate."})
-	var missing, refusal since
+	well := s.Clock.Now() // when the API server last accepted this host
 	for ctx.Err() == nil {
 		object, known := s.watch.Get()
 		err := s.watch.Err()
-		switch {
-		case missing.longer(s.Clock.Now(), known && object == nil && (err == nil || isRefusal(err)), s.Pace.Gone):
-			return true, s.leave(ctx, "the WindowsInstance was deleted")
-		case refusal.longer(s.Clock.Now(), isRefusal(err), s.Pace.Refused):
-			return true, s.leave(ctx, "the API server refuses this host: "+err.Error())
-		case err != nil:
-			text, _ := explain(err)
-			s.show(ctx, progress{Text: text})
-		case object != nil:
-			s.carryOn(ctx, object)
+		switch lasts := s.Clock.Now().Sub(well); {
+		case known && object == nil && (err == nil || isRefusal(err)):
+			if lasts > s.Pace.Gone {
+				return true, s.leave(ctx, "the WindowsInstance was deleted")
+			}
+		case isRefusal(err):
+			if lasts > s.Pace.Refused {
+				return true, s.leave(ctx, "the API server refuses this host: "+err.Error())
+			}
+		default:
+			if err == nil && object != nil {
+				s.carryOn(ctx, object)
+			}
+			well = s.Clock.Now()
 		}
 		loop.Wait(ctx, s.Clock, s.wake, loop.Jitter(s.Pace.Retry))
 	}
 	return false, nil
 }
 
-// since is the time when a condition began, or zero.
-type since time.Time
-
-func (s *since) longer(now time.Time, is bool, limit time.Duration) bool {
-	switch begun := time.Time(*s); {
-	case !is:
-		*s = since{}
-	case begun.IsZero():
-		*s = since(now)
-	default:
-		return now.Sub(begun) > limit
-	}
-	return false
-}
-
 func isRefusal(err error) bool { return apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) }
 
-// carryOn reports the boot ID, carries out the call in the Secret unless the host has already answered, and reports the
-// answer. If a report fails, the next carryOn sends it again.
+// carryOn carries out the call in the Secret unless the host has already answered it, and reports the answer. After
+// each boot, it reports the boot ID first.
 func (s *service) carryOn(ctx context.Context, object *unstructured.Unstructured) {
-	if s.greeted != object.GetUID() {
-		s.self, s.greeted = contract.CallHost{}, object.GetUID()
-		_, err := field(object, contract.CallHostField, &s.self)
-		s.unsent = err != nil || s.self.BootID != s.boot
-		s.self.BootID = s.boot
+	var self contract.CallHost
+	if _, err := field(object, contract.CallHostField, &self); err != nil || self.BootID != s.boot {
+		self.BootID = s.boot
+		if s.report(ctx, self) != nil {
+			return
+		}
 	}
-	if s.unsent && !s.report(ctx) {
-		return
-	}
-	s.show(ctx, progress{Text: "This host carries out the operator's calls. The rest of the join happens from the " +
-		"cluster; look at the WindowsInstance there.", Attends: true})
 	var call contract.Call
 	found, err := field(object, contract.CallRequestField, &call)
-	if !found || err != nil || s.self.Answered(call.ID) {
+	if !found || err != nil || self.Answered(call.ID) {
 		s.logError(ctx, "a call can't be read", err)
 		return
 	}
-	s.self.Call, s.self.Answer, s.self.Fault = call.ID, nil, ""
-	answer, err := s.carryOut(ctx, call)
-	if s.self.Answer = answer; err != nil {
-		s.self.Fault = err.Error()
+	self = contract.CallHost{BootID: s.boot, Call: call.ID}
+	if self.Answer, err = s.carryOut(ctx, call); err != nil {
+		self.Fault = err.Error()
 	}
-	s.report(ctx)
+	for range reports {
+		if err = s.report(ctx, self); err == nil || ctx.Err() != nil {
+			return
+		}
+		if apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsRequestEntityTooLargeError(err) {
+			self.Answer, self.Fault = nil, "the API server does not accept the answer"
+		}
+		loop.Wait(ctx, s.Clock, nil, loop.Jitter(s.Pace.Retry))
+	}
 }
 
 // current returns the ID of the call in the Secret, or an empty string.
@@ -194,7 +175,7 @@ func (s *service) carryOut(ctx context.Context, call contract.Call) (answer []by
 		defer close(done)
 		answer, err = s.answer(running, call)
 	}()
-	for {
+	for self := (contract.CallHost{BootID: s.boot, Call: call.ID}); ; {
 		select {
 		case <-done:
 			return answer, err
@@ -203,32 +184,30 @@ func (s *service) carryOut(ctx context.Context, call contract.Call) (answer []by
 				end()
 			}
 		case <-s.Clock.After(s.Pace.Beat):
-			s.self.Beat++
-			s.report(ctx)
+			self.Beat++
+			_ = s.report(ctx, self) // the next sign of life follows
 		}
 	}
 }
 
-// report writes the host's report to the Secret. If the API server rejects the answer in it, report replaces the answer
-// with a fault, which the next report sends.
-func (s *service) report(ctx context.Context) (ok bool) {
-	content, err := json.Marshal(s.self)
+// report writes the host's report to the Secret.
+func (s *service) report(ctx context.Context, self contract.CallHost) error {
+	content, err := json.Marshal(self)
 	if err == nil {
 		content, err = json.Marshal(map[string]any{"data": map[string][]byte{contract.CallHostField: content}})
 	}
 	if err == nil {
+		before, _ := s.watch.Get()
 		bounded, cancel := context.WithTimeout(ctx, patchTimeout)
 		defer cancel()
-		_, err = s.secret.Patch(bounded, contract.CallSecretPrefix+s.record.UID, types.MergePatchType, content,
-			metav1.PatchOptions{FieldManager: contract.ServiceAttend})
-	}
-	if len(s.self.Answer) > 0 &&
-		(apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsRequestEntityTooLargeError(err)) {
-		s.self.Answer, s.self.Fault = nil, "the API server does not accept the answer"
+		var after *unstructured.Unstructured
+		if after, err = s.secret.Patch(bounded, contract.CallSecretPrefix+s.host.UID, types.MergePatchType, content,
+			metav1.PatchOptions{FieldManager: contract.ServiceAttend}); err == nil {
+			s.watch.Replace(before, after)
+		}
 	}
 	s.logError(ctx, "the host can't report", err)
-	s.unsent = err != nil
-	return err == nil
+	return err
 }
 
 // field decodes a field of a Secret.
@@ -245,16 +224,6 @@ func field(secret *unstructured.Unstructured, name string, into any) (found bool
 		return false, errors.New(name + " is not valid JSON") // the decoder's error may quote it
 	}
 	return true, nil
-}
-
-// show writes the progress for Attend. A failure is harmless, because only Attend reads the progress.
-func (s *service) show(ctx context.Context, p progress) {
-	if p.Text == s.shown {
-		return
-	}
-	s.shown = p.Text
-	logr.FromContextOrDiscard(ctx).Info("progress", "text", p.Text)
-	s.logError(ctx, "the progress can't be written", s.write(progressFile, p))
 }
 
 // logError logs an error. It ignores nil.

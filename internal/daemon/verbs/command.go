@@ -50,13 +50,12 @@ The Windows Machine Config Operator calls its verbs over SSH, in this order:
 
   preflight   check whether the machine can become a node, and what it lacks; changes nothing
   prepare     set host name and Windows features; may reboot
-  receive     unpack the programs that were sent
+  receive     unpack the programs that were sent; on a host without SSH, fetch them
   bootstrap   start containerd and kubelet
   handover    install this program as a service, which does the rest
   cleanup     remove everything again
 
 On a host without SSH, "attend" installs a service that carries out the same calls, which it finds in the cluster.
-There, "fetch" takes the place of receive.
 
 "report" prints what state this node is in; the service writes the same to ` + contract.PathReport + `.
 

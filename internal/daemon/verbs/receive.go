@@ -17,8 +17,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/payload"
 )
 
-// Receive unpacks the payload stream into the store, and always deletes the stream. The answer lists the stored and the
-// missing blobs, even if Receive also returns a Problem.
+// Receive unpacks the payload stream into the store, and always deletes the stream. On a host that joins by itself,
+// Receive fetches the blobs instead. The answer lists the stored and the missing blobs, even if Receive also returns a
+// Problem.
 func Receive(ctx context.Context, host winos.Host, home string,
 	request contract.ReceiveRequest) (answer contract.ReceiveAnswer, err error) {
 	if !legalName(request.Stream) {
@@ -27,19 +28,13 @@ func Receive(ctx context.Context, host winos.Host, home string,
 	path := RPCPath(home) + `\` + request.Stream
 	defer func() { err = errors.Join(err, winos.RemoveClosed(host.Files, path)) }()
 	return store(host.Files, request.Blobs, func(blobs *nodepayload.Store) error {
-		return unpack(ctx, host.Files, path, request.Blobs, blobs.Put)
-	})
-}
-
-// Fetch fetches blobs from the address in the host's Attendance, and stores them. It returns the same answer as
-// Receive.
-func Fetch(ctx context.Context, host winos.Host, home string,
-	request contract.ReceiveRequest) (answer contract.ReceiveAnswer, err error) {
-	source, err := attend.Source(host.Files, RPCPath(home))
-	if err != nil {
-		return answer, err
-	}
-	return store(host.Files, request.Blobs, func(blobs *nodepayload.Store) error {
+		source, err := attend.Source(host.Files, RPCPath(home))
+		if errors.Is(err, fs.ErrNotExist) {
+			return unpack(ctx, host.Files, path, request.Blobs, blobs.Put)
+		}
+		if err != nil {
+			return err
+		}
 		return nodepayload.Bring(ctx, host.System, source, blobs, request.Blobs)
 	})
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // verbLimit limits the time of a verb, so that a verb that hangs doesn't block the next verb. Enabling a Windows
-// feature takes longest. The verb fetch has the longer limit fetchLimit, because the payload server may be slow.
+// feature takes longest. The verb receive has the longer limit fetchLimit, because the payload server may be slow.
 const (
 	verbLimit  = 20 * time.Minute
 	fetchLimit = time.Hour
@@ -29,13 +29,9 @@ func verbs(o Options) []*cobra.Command {
 			inTurn(o, func(ctx context.Context, r contract.PrepareRequest) (contract.PrepareAnswer, error) {
 				return Prepare(ctx, o.Host, r)
 			})),
-		verb(o, contract.VerbReceive, "Unpack, verify and store the programs that were sent",
+		verb(o, contract.VerbReceive, "Unpack or fetch, verify and store programs",
 			inTurn(o, func(ctx context.Context, r contract.ReceiveRequest) (contract.ReceiveAnswer, error) {
 				return Receive(ctx, o.Host, o.HomeDir, r)
-			})),
-		verb(o, contract.VerbFetch, "Fetch, verify and store programs, on a host that joins without SSH",
-			inTurn(o, func(ctx context.Context, r contract.ReceiveRequest) (contract.ReceiveAnswer, error) {
-				return Fetch(ctx, o.Host, o.HomeDir, r)
 			})),
 		verb(o, contract.VerbBootstrap, "Write files, start containerd and kubelet, and ask for the daemon's "+
 			"certificate",
@@ -122,7 +118,7 @@ func verb[Request, Result any](o Options, name contract.Verb, short string,
 		Use: string(name), Short: short, Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			limit := verbLimit
-			if name == contract.VerbFetch {
+			if name == contract.VerbReceive {
 				limit = fetchLimit
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), limit)

@@ -29,7 +29,7 @@ func (j *Join) deliver(ctx context.Context, instance *v1alpha1.WindowsInstance,
 			}
 			return journey.Fail(err)
 		}
-		if err = sendMissing(ctx, instance, session, selected); err != nil {
+		if err = sendMissing(ctx, session, selected); err != nil {
 			return journey.Fail(err)
 		}
 	}
@@ -39,17 +39,13 @@ func (j *Join) deliver(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	return journey.Done()
 }
 
-// sendMissing sends the missing files. A host that joins by itself fetches the files instead.
-func sendMissing(ctx context.Context, instance *v1alpha1.WindowsInstance, session *journey.Session,
-	selected []payload.Blob) error {
-	verb, request := contract.VerbFetch, contract.ReceiveRequest{Blobs: session.Found.Missing}
-	if instance.Spec.ByItself == nil {
-		if err := send(ctx, session, selected); err != nil {
-			return err
-		}
-		verb, request.Stream = contract.VerbReceive, streamName
+// sendMissing sends the missing files.
+func sendMissing(ctx context.Context, session *journey.Session, selected []payload.Blob) error {
+	if err := send(ctx, session, selected); err != nil {
+		return err
 	}
-	answer, err := journey.Call[contract.ReceiveAnswer](ctx, session.Conn, verb, request)
+	answer, err := journey.Call[contract.ReceiveAnswer](ctx, session.Conn, contract.VerbReceive,
+		contract.ReceiveRequest{Stream: streamName, Blobs: session.Found.Missing})
 	if err != nil {
 		return err
 	}
