@@ -15,7 +15,7 @@ import (
 // rule, as documented for ImageDigestMirrorSet and as on Linux nodes:
 //   - each entry's mirrors keep their order; if the orders of several entries contradict each other, Merge still always
 //     returns the same order;
-// - if one entry forbids contact with the source, the source is not contacted, for either kind of pull;
+//   - if one entry forbids contact with the source, the source is not contacted, for either kind of pull;
 //   - an entry is ignored, including its policy, if it has no mirror or if its only mirror is the source itself.
 //
 // Merge returns the rules, and a problem for each rejected part of an entry. Both are sorted, so the order of the sets

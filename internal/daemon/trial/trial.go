@@ -98,8 +98,8 @@ func Rows() []Row {
 			func(f Facts) bool { return f.Holds && !f.HasHeld && !f.IsVerifying }},
 		{"the daemon has checked the whole host", Wait, func(f Facts) bool { return f.IsLooked }},
 
-		{"the Node names another revision that did not fail just now, and its payload is there or can't be fetched", Try,
-			func(f Facts) bool { return f.MayTry }},
+		{"the Node names another revision that did not fail just now, and its payload is there or can't be fetched",
+			Try, func(f Facts) bool { return f.MayTry }},
 		{"this daemon does not understand the revision", Wait, func(f Facts) bool { return f.Unreadable != nil }},
 		{"the revision has not held, and contains another daemon", Replace,
 			func(f Facts) bool { return !f.HasHeld && f.NeedsReplacing }},
