@@ -45,8 +45,7 @@ const (
 	retry = 10 * time.Second
 	// refresh is how often the provider copies the state of a Ready node.
 	refresh = 5 * time.Minute
-	// workers is the number of WindowsConfigs that are reconciled at the same time. A worker mostly waits for the
-	// network.
+	// workers is high, because a worker mostly waits for the network.
 	workers = 10
 )
 
@@ -72,7 +71,6 @@ const (
 	clusterSecretType = clusterAPIGroup + "/secret"
 )
 
-// ofKind returns an empty object of a kind of Cluster API.
 func ofKind(kind string) *unstructured.Unstructured {
 	object := &unstructured.Unstructured{}
 	object.SetGroupVersionKind(schema.GroupVersionKind{Group: clusterAPIGroup, Version: "v1beta2", Kind: kind})
@@ -88,8 +86,7 @@ type Reconciler struct {
 	namespace string
 }
 
-// Setup adds the controller to a manager of the management cluster. namespace is the operator's namespace in the
-// workload clusters.
+// Setup adds the controller to a manager. namespace is the operator's namespace in the workload clusters.
 func Setup(mgr ctrl.Manager, namespace string) error {
 	r := &Reconciler{client: mgr.GetClient(), connect: connect, namespace: namespace}
 	err := ctrl.NewControllerManagedBy(mgr).Named("windowsconfig").For(&bootstrapv1.WindowsConfig{}).
@@ -284,8 +281,8 @@ func (r *Reconciler) follow(ctx context.Context, workload client.Client, config 
 }
 
 // identify compares the version of a node with the version that the Machine requests. It also copies the provider ID
-// from the Machine to the Node, because Cluster API finds Nodes by their provider IDs. It doesn't do this if the Node
-// has a provider ID, or if a cloud provider will set one.
+// from the Machine to the Node, because Cluster API finds Nodes by their provider IDs. Exception: it copies nothing if
+// the Node has a provider ID, or if a cloud provider will set one.
 func (r *Reconciler) identify(ctx context.Context, workload client.Client, config *bootstrapv1.WindowsConfig,
 	name, uid string) (isComplete bool, err error) {
 	machine, err := r.machine(ctx, config)
@@ -357,7 +354,6 @@ func discard(ctx context.Context, workload client.Client, instance *v1alpha1.Win
 	return workload.Delete(ctx, instance, client.Preconditions{UID: &instance.UID})
 }
 
-// release removes the finalizer from a WindowsConfig.
 func (r *Reconciler) release(ctx context.Context, config *bootstrapv1.WindowsConfig) error {
 	before := config.DeepCopy()
 	if !controllerutil.RemoveFinalizer(config, finalizer) {

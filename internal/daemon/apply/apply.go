@@ -27,12 +27,11 @@ type Registry interface {
 
 // Options of an Applier.
 type Options struct {
-	Host winos.Host
-	// State is the host's state file.
+	Host  winos.Host
 	State *state.File
 	// Registry returns containerd's registry files. If it is nil, these files stay unchanged.
 	Registry Registry
-	// Reach checks that an API server responds with a certificate of the CA in `to`. Default: apiclient.Reach.
+	// Reach checks that the CA in `to` has signed the API server's certificate. Default: apiclient.Reach.
 	Reach func(ctx context.Context, to apiclient.Server) error
 }
 
@@ -54,8 +53,7 @@ type Applier struct {
 	missing time.Time
 	// resumed counts failed restarts of other vendors' services.
 	resumed map[string]int
-	// boot caches bootID.
-	boot string
+	boot    string
 }
 
 // New returns an Applier.
@@ -90,7 +88,6 @@ type Request struct {
 
 // Report is the result of a pass.
 type Report struct {
-	// Steps that were taken.
 	Steps []plan.Step
 	// Waiting lists the problems of unknown values. Failed lists all other problems. Both are sorted by importance.
 	Waiting, Failed []*contract.Problem
@@ -111,8 +108,7 @@ type Report struct {
 // Holds reports whether the host is in its desired state.
 func (r Report) Holds() bool { return len(r.Waiting)+len(r.Failed) == 0 }
 
-// sort adds problems of unknown values to the report: to Waiting if the value may become known with time, and to Failed
-// otherwise.
+// sort adds problems of unknown values: to Waiting if the value may become known with time, and otherwise to Failed.
 func (r *Report) sort(unknown []*contract.Problem) {
 	for _, p := range unknown {
 		switch p.Reason {
@@ -195,8 +191,7 @@ func (a *Applier) Apply(ctx context.Context, request Request) Report {
 	return report
 }
 
-// bootID returns the ID of this boot, or "" while it is unknown. The ID can be cached, because this process doesn't
-// outlive the boot.
+// bootID returns the ID of this boot, or "" while it is unknown. This process doesn't outlive the boot.
 func (a *Applier) bootID(ctx context.Context) string {
 	if a.boot == "" {
 		if facts, err := a.host.System.Facts(ctx); err == nil {
@@ -206,9 +201,8 @@ func (a *Applier) bootID(ctx context.Context) string {
 	return a.boot
 }
 
-// resolve determines the desired state. To determine some values, it changes the host: it gives the mirror
-// resolver its rules, removes containerd's obsolete files for registries, and reserves the source address of the
-// overlay network.
+// resolve determines the desired state. To determine some values, it changes the host: it gives the mirror resolver its
+// rules, removes containerd's obsolete files for registries, and reserves the source address of the overlay network.
 func (a *Applier) resolve(ctx context.Context, request Request, report *Report) (plan.Desired, error) {
 	confidential, err := contract.ParseConfidential(request.Revision.Confidential, request.Revision.Manifest)
 	if err != nil {
@@ -269,7 +263,6 @@ func (a *Applier) remember(facts map[contract.Fact]string) {
 	}
 }
 
-// routes adds missing routes to single addresses.
 func (a *Applier) routes(ctx context.Context) (problems []*contract.Problem) {
 	for _, to := range a.last.Routes {
 		added, err := a.host.Routes.Ensure(ctx, to)
@@ -292,8 +285,7 @@ func (a *Applier) routes(ctx context.Context) (problems []*contract.Problem) {
 	return problems
 }
 
-// VerifyTime is how long a restarted service must run before its start counts as successful. Programs that
-// refuse their configuration end within a second.
+// VerifyTime is how long a restarted service must run. Programs that refuse their configuration end within a second.
 const VerifyTime = 2 * time.Second
 
 // StayTime is how long a service must be observed before it is certain that it isn't in a crash loop.

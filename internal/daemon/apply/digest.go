@@ -9,11 +9,10 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// digestLife is how long a cached digest is trusted while the file's size and time don't change. It is cheap to read
-// the payload of about 300 MB once an hour. This finds changes that preserve size and time.
+// digestLife is how long a cached digest is trusted while the file's size and time don't change. Reading the payload
+// (about 300 MB) once an hour is cheap, and finds changes that preserve size and time.
 const digestLife = time.Hour
 
-// digests caches the digests of files.
 type digests struct {
 	files winos.Files
 	now   func() time.Time
@@ -56,7 +55,7 @@ func (d *digests) of(ctx context.Context, path string) (string, winos.Access, er
 	return digest, info.Access, nil
 }
 
-// cached returns the cached digest of an unchanged file if it isn't too old. Otherwise it returns changed.
+// cached returns the cached digest of an unchanged file if the digest isn't too old. Otherwise it returns changed.
 func (d *digests) cached(path string) (digest string, access winos.Access) {
 	s, ok := d.known[path]
 	if !ok || winos.Age(d.now(), s.at) > digestLife {

@@ -34,7 +34,6 @@ type run struct {
 	log    logr.Logger
 }
 
-// take executes the steps in order.
 func (r *run) take(ctx context.Context, steps []plan.Step) {
 	r.forgetStaged()
 	starts := maps.Clone(r.state.Services)
@@ -193,8 +192,8 @@ func forgetStarts(file *state.File, services []string) {
 	}
 }
 
-// rememberStarts restores the recorded starts that the function declare deleted, if the pass ended before the change.
-// It restores a service's start if the service still has the same process and none of its files was replaced.
+// rememberStarts is for a pass that ended before a change. It restores the recorded starts that the function declare
+// deleted, for services that still have the same process and whose files weren't replaced.
 func (r *run) rememberStarts(ctx context.Context, starts map[string]state.Start) {
 	var replaced []string
 	for _, s := range r.report.Steps {

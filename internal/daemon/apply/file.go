@@ -20,7 +20,7 @@ var ErrDigest = errors.New("content has another digest")
 
 // WriteFile writes content to path. If the SHA-256 of the content is not digest, it returns ErrDigest and leaves path
 // unchanged. If path is the exe of a running program, WriteFile renames this exe, which Windows allows, and records the
-// new name in the state file for RemoveAside. It also returns errors of winos.Files and of the reader content.
+// new name in the state file for RemoveAside.
 func WriteFile(ctx context.Context, files winos.Files, stateFile *state.File, path, digest string,
 	content io.Reader) error {
 	err := StageFile(ctx, files, path, Content{Digest: digest, Content: content, Access: state.Access(path)})
@@ -73,7 +73,7 @@ func UnstageFile(files winos.Files, path string) error { return files.Remove(tem
 
 // CommitFile renames the temporary file of StageFile to path. If path is the exe of a running program, CommitFile first
 // renames this exe to aside. If path is not a program, aside must be empty. CommitFile needs no disk space. While
-// another program has a file open, it retries for a second or until ctx ends.
+// another program has a file open, CommitFile retries for a second or until ctx ends.
 func CommitFile(ctx context.Context, files winos.Files, path, aside string) error {
 	moved := false
 	return winos.UntilClosed(ctx.Done(), func() error {
@@ -115,8 +115,7 @@ func AsideName(files winos.Files, path string) (string, error) {
 	}
 }
 
-// RemoveAside deletes programs that were moved aside and no longer run. It keeps programs that still run for a later
-// call.
+// RemoveAside deletes programs that were moved aside. It keeps programs that still run for a later call.
 func RemoveAside(files winos.Files, stateFile *state.File) error {
 	var all []error
 	stateFile.Aside = slices.DeleteFunc(stateFile.Aside, func(path string) bool {
@@ -129,8 +128,7 @@ func RemoveAside(files winos.Files, stateFile *state.File) error {
 	return errors.Join(append(all, stateFile.Save())...)
 }
 
-// DigestOf returns the lower-case hex SHA-256 of a file, or fs.ErrNotExist. It waits while another program
-// has the file open.
+// DigestOf returns the lower-case hex SHA-256 of a file, or fs.ErrNotExist. It waits while the file is in use.
 func DigestOf(ctx context.Context, files winos.Files, path string) (digest string, err error) {
 	r, err := winos.OpenClosed(files, path)
 	if err != nil {

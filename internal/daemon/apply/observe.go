@@ -56,8 +56,7 @@ func (a *Applier) QuickCheck(ctx context.Context) bool {
 	return len(plan.Diff(a.last, have, a.state.Changes).Steps) > 0
 }
 
-// Differences returns the steps that QuickCheck would find for the last desired state, and also the steps that are
-// held: see held. It changes nothing.
+// Differences returns the steps that QuickCheck would find, including held steps: see held. It changes nothing.
 func (a *Applier) Differences(ctx context.Context) []plan.Step {
 	have, err := a.lookAgain(ctx)
 	if err != nil {
@@ -75,8 +74,7 @@ func (a *Applier) lookAgain(ctx context.Context) (plan.Observed, error) {
 	})
 }
 
-// look observes everything that is desired or in the state file. The function digest returns the digest and the access
-// rights of a file.
+// look observes everything that is desired or in the state file. digest returns a file's digest and access rights.
 func (a *Applier) look(ctx context.Context, want plan.Desired,
 	digest func(path string) (string, winos.Access, error)) (plan.Observed, error) {
 	have := plan.Observed{Services: map[string]winos.Service{}, Sane: maps.Clone(a.sane), Digests: map[string]string{},
@@ -112,7 +110,6 @@ func (a *Applier) look(ctx context.Context, want plan.Desired,
 	return have, nil
 }
 
-// absent returns the missing files that services require.
 func (a *Applier) absent(want plan.Desired) map[string]bool {
 	all := map[string]bool{}
 	for _, s := range want.Services {

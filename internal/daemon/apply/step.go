@@ -66,9 +66,8 @@ func (r *run) addRoot(ctx context.Context, name string) error {
 	return nil
 }
 
-// removeRoot removes a CA that we added. The root store also contains certificates of group policies. If Windows denies
-// the removal, something else, such as a group policy, has added the same CA. Then removeRoot leaves the CA in the
-// store and only deletes our record.
+// removeRoot removes a CA that we added. If Windows denies the removal, something else, such as a group policy, has
+// added the same CA. Then removeRoot leaves the CA in the store and only deletes our record.
 func (r *run) removeRoot(ctx context.Context, name string) error {
 	for _, der := range slices.Clone(r.state.Certificates) {
 		if plan.Fingerprint(der) != name {
@@ -95,9 +94,9 @@ func (r *run) removeService(ctx context.Context, name string) error {
 }
 
 // RemoveService stops and deletes a service. If another program, such as the Services console, has the service open,
-// RemoveService doesn't wait for that program. The service can no longer be started then. Windows deletes it when that
-// program closes it, or at the next boot at the latest. Until then, the service can't be installed again. If the
-// service doesn't exist, RemoveService does nothing.
+// RemoveService doesn't wait for that program. Then the service can no longer be started, and Windows deletes it when
+// that program closes it, or at the next boot at the latest. Until its deletion, the service can't be installed again.
+// If the service doesn't exist, RemoveService does nothing.
 func RemoveService(ctx context.Context, services winos.Services, name string) error {
 	err := services.Stop(ctx, name)
 	if err == nil {
@@ -131,8 +130,7 @@ func (r *run) unsetVariable(ctx context.Context, name string) error {
 	return nil
 }
 
-// PutBack restores the previous value of a variable that we changed, and removes the variable from the state file. key
-// is the variable's name in lower case. PutBack ignores a variable that we didn't change.
+// PutBack restores a variable that we changed, and removes it from the state file. key is its name in lower case.
 func PutBack(ctx context.Context, host winos.Host, stateFile *state.File, key string) error {
 	v, ours := stateFile.Environment[key]
 	if !ours {
@@ -182,9 +180,8 @@ func (r *run) removeFile(ctx context.Context, path string) error {
 	return nil
 }
 
-// note records the inputs of a service before it starts, and the ID of the process that still has the previous inputs.
-// If the state file can't be written, the service starts anyway. Without the record, the service is only restarted once
-// more than needed.
+// note records the inputs of a service before it starts, and the ID of the process with the previous inputs. If the
+// state file can't be written, the service starts anyway, and is later restarted once more than needed.
 func (r *run) note(name string) {
 	r.state.SetService(name, state.Start{Inputs: r.service(name).Inputs, NotPID: r.have.Services[name].PID})
 	if err := r.state.Save(); err != nil {

@@ -37,9 +37,9 @@ type Options struct {
 	Pace Pace
 }
 
-// Attend reads an Attendance from in, gets the host's certificate, and installs and starts the service. It writes its
-// progress to out as text. If the host has its certificate, Attend doesn't use the token. If the service also runs,
-// Attend changes nothing.
+// Attend reads an Attendance from the reader in, gets the host's certificate, and installs and starts the service. It
+// writes its progress to out as text. If the host has its certificate, Attend doesn't use the token. If the service
+// runs as well, Attend changes nothing.
 func Attend(ctx context.Context, o Options, in io.Reader, out io.Writer) error {
 	facts, err := o.Host.System.Facts(ctx)
 	if err != nil {
@@ -100,7 +100,6 @@ func Attend(ctx context.Context, o Options, in io.Reader, out io.Writer) error {
 	return nil
 }
 
-// decode reads an Attendance in JSON.
 func decode(in io.Reader) (a contract.Attendance, err error) {
 	content, err := io.ReadAll(io.LimitReader(in, maxInput))
 	if err == nil {
@@ -136,7 +135,6 @@ func mayReplace(installed winos.Service, was, want contract.Attendance) error {
 	return nil
 }
 
-// start installs and starts the service.
 func start(ctx context.Context, services winos.Services, config winos.ServiceConfig) error {
 	if err := services.Apply(ctx, config); err != nil {
 		return fmt.Errorf("installing service %s: %w", contract.ServiceAttend, err)

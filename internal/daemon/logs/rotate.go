@@ -20,8 +20,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// turnPause is the time between checks. If a program writes 10 MB/s, its log grows by up to 100 MB beyond its limit
-// before the next check. The default limit is 100 MB as well.
+// turnPause is the time between checks. A program that writes 10 MB/s exceeds its log's limit by up to 100 MB.
 const turnPause = 10 * time.Second
 
 // Rotator keeps logs within their limits. Follow may be called while Run runs.
@@ -102,15 +101,14 @@ func (r *Rotator) turn(ctx context.Context, l contract.Log) error {
 		return errors.Join(err, r.host.Files.Remove(aside))
 	}
 	if err = r.host.Logs.Empty(l.Path); err != nil {
-		// Remove the copy. Otherwise the next check would copy the same content again, and the copies would displace
-		// older logs.
+		// Otherwise the next check would copy the same content again, and the copies would displace older logs.
 		return errors.Join(err, r.host.Files.Remove(aside))
 	}
 	return nil
 }
 
 // copyAside copies the content of a log, including lines that arrive during the copy. Lines that arrive after the copy,
-// but before the log is emptied, are lost. This time is short.
+// but before the log is emptied, are lost.
 func (r *Rotator) copyAside(ctx context.Context, from, to string) (err error) {
 	in, err := r.host.Files.Open(from)
 	if err != nil {
@@ -140,7 +138,6 @@ func AsideName(files winos.Files, path string, now time.Time) (string, error) {
 	}
 }
 
-// split splits a path into the part before the extension, and the extension with its dot.
 func split(path string) (stem, extension string) {
 	if dot := strings.LastIndexByte(path, '.'); dot > strings.LastIndexByte(path, '\\') {
 		return path[:dot], path[dot:]
@@ -148,8 +145,7 @@ func split(path string) (stem, extension string) {
 	return path, ""
 }
 
-// Prune removes older files of a log that are too old or too many. It keeps a file that another program is reading. If
-// a file can't be removed, Prune continues with the others.
+// Prune removes older files of a log that are too old or too many. It keeps files in use, and continues after an error.
 func Prune(files winos.Files, l contract.Log, now time.Time) error {
 	if l.MaxAgeSeconds <= 0 && l.MaxFiles <= 0 {
 		return nil

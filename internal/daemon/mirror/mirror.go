@@ -21,8 +21,7 @@ import (
 
 // Service runs the resolver. It listens only if there is something to resolve. It is not safe for concurrent use.
 type Service struct {
-	Network winos.Network
-	// Reporter reports pulls to administrators.
+	Network  winos.Network
 	Reporter *Reporter
 
 	followed *settings // the resolver's current settings; nil before the first
@@ -31,13 +30,11 @@ type Service struct {
 	serving  *serving
 }
 
-// settings are the inputs of the resolver's configuration.
 type settings struct {
 	contract.Confidential
 	environment map[string]string
 }
 
-// serving is a resolver that listens.
 type serving struct {
 	stop context.CancelFunc
 	done chan struct{}
@@ -91,7 +88,6 @@ func (s *Service) Follow(ctx context.Context, c contract.Confidential,
 	return []contract.File{{Path: contract.PathHosts, Content: mirror.HostsFile(url, s.token)}}, nil
 }
 
-// read parses the cluster's settings for pulls.
 func read(c contract.Confidential) (rules mirror.Rules, secret mirror.PullSecret, problem *contract.Problem) {
 	rules, err := mirror.NewRules(c.Mirrors)
 	if err == nil && c.Registries != nil {
@@ -154,8 +150,7 @@ func (s *Service) who(ctx context.Context) string {
 	return ""
 }
 
-// roots returns the CAs of the machine together with the CAs of the cluster. The cluster's CAs are added because they
-// may not be in the machine's store yet.
+// roots returns the machine's CAs, and the cluster's CAs, which may not be in the machine's store yet.
 func roots(ctx context.Context, trust []string) *x509.CertPool {
 	pool, err := x509.SystemCertPool()
 	if err != nil {

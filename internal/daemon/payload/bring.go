@@ -21,7 +21,6 @@ import (
 // headroom is the disk space in bytes that must remain free for pods and images: see Fetcher.Headroom.
 const headroom = 1 << 30
 
-// readTimeout bounds one read of a ConfigMap.
 const readTimeout = 15 * time.Second
 
 // stage fetches the payload of a revision. It reports on the Node that the payload is complete, or why it could not be
@@ -149,8 +148,7 @@ func (s *Stager) read(ctx context.Context, name string) (map[string]string, erro
 	return data, nil
 }
 
-// fetch fetches the missing blobs of a revision. It returns how many bytes this and earlier calls have received for the
-// revision.
+// fetch fetches a revision's missing blobs. It returns the bytes that all calls have received for the revision.
 func (s *Stager) fetch(ctx context.Context, revision string, blobs []contract.Blob) (bytes int64, err error) {
 	missing, err := s.store.Missing(blobs)
 	if err != nil || len(missing) == 0 {
@@ -198,7 +196,6 @@ func (s *Stager) source(ctx context.Context) (Source, error) {
 	return source, nil
 }
 
-// problem converts an error to a Problem. It returns nil for no error.
 func problem(err error) *contract.Problem {
 	switch {
 	case err == nil:

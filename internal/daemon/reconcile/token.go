@@ -27,8 +27,7 @@ type token struct {
 	Options
 	service contract.ServiceToken
 	node    *apiclient.Watch
-	// wake is signalled when there may be something to do. written is signalled when the token or its problem has
-	// changed.
+	// wake is signalled when there may be something to do. written is signalled when the token or problem has changed.
 	wake, written chan struct{}
 	wanted        atomic.Bool
 	// count increases with each written token and each change of problem. problem is why the service has no token,
@@ -43,7 +42,6 @@ type token struct {
 	pause time.Duration
 }
 
-// setWanted records whether a manifest uses the token.
 func (t *token) setWanted(m contract.Manifest) {
 	if t.wanted.Swap(plan.AsksFor(m, t.service.Fact)) != t.wanted.Load() {
 		loop.Signal(t.wake)
@@ -88,8 +86,8 @@ func (t *token) look(ctx context.Context) time.Duration {
 	return min(life/2, tokenPause)
 }
 
-// complain reports why the token could not be renewed, if the service has no token of this Node or its token expires
-// soon. A newly started daemon does not know an existing token's age, and assumes that half of its lifetime remains.
+// complain reports a failed renewal if the service has no token of this Node or if its token expires soon. A newly
+// started daemon does not know an existing token's age, and assumes that half of its lifetime remains.
 func (t *token) complain(uid types.UID, err error) {
 	reason := contract.ReasonTokenPending
 	if (uid == t.uid || t.uid == "") && t.there() {
@@ -102,7 +100,6 @@ func (t *token) complain(uid types.UID, err error) {
 	t.say(contract.NewProblem(reason, "there is no new token for service %s: %v", t.service.Service, err))
 }
 
-// errUnanswered means that the API server did not answer.
 var errUnanswered = errors.New("it does not answer")
 
 // say stores the problem, or nil, and wakes the loop if the problem has changed.
@@ -139,7 +136,6 @@ func (t *token) renew(ctx context.Context, uid types.UID) (time.Duration, error)
 	return life, apiclient.WriteToken(t.Host.Files, t.Kubeconfig, t.service, text)
 }
 
-// tokens are the tokens of all services that a manifest can name.
 type tokens []*token
 
 func newTokens(o Options, written chan struct{}) (all tokens) {
@@ -156,7 +152,6 @@ func (all tokens) setWanted(m contract.Manifest) {
 	}
 }
 
-// problems returns why services have no token, or why their token expires soon.
 func (all tokens) problems() (problems []*contract.Problem) {
 	for _, t := range all {
 		if p := t.problem.Load(); p != nil && t.wanted.Load() {

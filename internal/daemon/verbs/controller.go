@@ -28,18 +28,16 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// openRetry is the pause until the daemon tries again to read its kubeconfig and certificate. Until it succeeds, the
-// daemon reconciles the host without an API server.
+// openRetry is the pause between attempts to read the daemon's kubeconfig and certificate. Until an attempt succeeds,
+// the daemon reconciles the host without an API server.
 const openRetry = time.Minute
 
-// lifetime is the requested lifetime of a renewed certificate. The operator requests the same lifetime for the first
-// certificate.
+// lifetime is requested for a renewed certificate. The operator requests the same lifetime for the first one.
 const lifetime = 14 * 24 * time.Hour
 
 // service is the daemon's service.
 type service struct {
 	Options
-	// namespace is the namespace of the services manifests.
 	namespace string
 }
 
@@ -63,8 +61,7 @@ While the API server can't be reached, it goes on with the last manifest that it
 	return cmd
 }
 
-// run runs the service until ctx ends. It calls running at once, because the service manager waits until the service
-// reports that it is running. It starts to reconcile when all running verbs have ended.
+// run runs the service until ctx ends. It starts to reconcile when all running verbs have ended.
 func (s *service) run(ctx context.Context, running func()) (err error) {
 	log := newJournal(s.Options, contract.PathDaemonLog)
 	defer func() {
@@ -76,8 +73,8 @@ func (s *service) run(ctx context.Context, running func()) (err error) {
 		err = errors.Join(err, log.writer.Close())
 	}()
 	ctx = logr.NewContext(ctx, log.Logger)
-	// Call running before waiting for the verbs, because a handover may have started this service. The handover waits
-	// until the service is running.
+	// Call running before waiting for the verbs. A handover may have started this service, and waits until the service
+	// manager reports that the service is running.
 	running()
 	digest, err := ownProgram(ctx, s.Options)
 	if err != nil {
@@ -179,7 +176,6 @@ func ownProgram(ctx context.Context, o Options) (string, error) {
 	return digest, nil
 }
 
-// runner has the inputs for reconciling, with or without the API server.
 type runner struct {
 	*service
 	state    *state.File
@@ -228,9 +224,9 @@ func (s *service) open(ctx context.Context) *apiclient.Client {
 	return api
 }
 
-// alone reconciles the host with the last known revision. It ends when the client of the API server can be created, and
-// returns this client, or when ctx ends. It uses a single Reconciler, because a new Reconciler would lose its state,
-// such as the start time of a wait.
+// alone reconciles the host with the last known revision. It ends when ctx ends, or when a client of the API server can
+// be created. In the second case, it returns this client. alone uses a single Reconciler, because a new Reconciler
+// would lose its state, such as the start time of a wait.
 func (r *runner) alone(ctx context.Context) (api *apiclient.Client, err error) {
 	ctx, stop := context.WithCancel(ctx)
 	opened := make(chan *apiclient.Client, 1)
@@ -272,7 +268,6 @@ func (r *runner) reconciler(api *apiclient.Client) *reconcile.Reconciler {
 	return reconcile.New(options)
 }
 
-// journal is a log file.
 type journal struct {
 	logr.Logger
 	writer *logs.Writer

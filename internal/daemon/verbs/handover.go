@@ -100,7 +100,6 @@ func credentials(files winos.Files, request contract.HandoverRequest) error {
 	return nil
 }
 
-// copyProgram installs the program at path self, unless the installed program has the same digest.
 func copyProgram(ctx context.Context, files winos.Files, stateFile *state.File, self string) error {
 	wanted, err := apply.DigestOf(ctx, files, self)
 	if err != nil {

@@ -39,8 +39,7 @@ func Receive(ctx context.Context, host winos.Host, home string,
 	})
 }
 
-// store calls attempt, which stores blobs. The answer lists which of the wanted blobs are stored, and which are
-// missing.
+// store calls the function attempt, which stores blobs. The answer lists the stored and the missing wanted blobs.
 func store(files winos.Files, want []contract.Blob,
 	attempt func(*nodepayload.Store) error) (answer contract.ReceiveAnswer, err error) {
 	stateFile, err := state.Open(files)

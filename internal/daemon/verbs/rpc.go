@@ -56,9 +56,8 @@ func Serve[Request, Result any](ctx context.Context, c Channel,
 	return nil
 }
 
-// RPCDir returns the channel of the call with this id. It consists of two files in the RPC directory: one for the
-// request and one for the answer, which only administrators can read. home is the directory that contains the RPC
-// directory.
+// RPCDir returns the channel of the call with this id: two files in the RPC directory, for the request and for the
+// answer. Only administrators can read the answer. home is the directory that contains the RPC directory.
 func RPCDir(files winos.Files, home, id string) (Channel, error) {
 	if !contract.IsCallID(id) {
 		return Channel{}, fmt.Errorf("%.40q can't name a call: letters, digits and hyphens only, at most 64", id)

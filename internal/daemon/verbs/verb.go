@@ -55,8 +55,8 @@ func verbs(o Options) []*cobra.Command {
 	}
 }
 
-// inTurn returns a function that calls run while no other verb runs. Before that, the function removes the one-shot
-// service of a cleanup, which would clean the host later.
+// inTurn returns a function that calls run while no other verb runs. Before it calls run, the function removes the
+// one-shot service of a cleanup. Otherwise that service would clean the host later.
 func inTurn[Request, Result any](o Options,
 	run func(context.Context, Request) (Result, error)) func(context.Context, Request) (Result, error) {
 	return func(ctx context.Context, request Request) (result Result, err error) {
@@ -98,8 +98,7 @@ func cleanupCommand(o Options) *cobra.Command {
 	return cmd
 }
 
-// logged calls run with a logger that writes to a separate file. If the file can't be written, for example because the
-// disk is full, run is called all the same.
+// logged calls run with a logger that writes to a separate file, even if this file can't be written.
 func logged(ctx context.Context, o Options, path string, run func(context.Context) error) error {
 	log := newJournal(o, path)
 	defer func() { _ = log.writer.Close() }()
@@ -110,7 +109,6 @@ func logged(ctx context.Context, o Options, path string, run func(context.Contex
 	return err
 }
 
-// verb returns the command that runs one verb.
 func verb[Request, Result any](o Options, name contract.Verb, short string,
 	run func(context.Context, Request) (Result, error)) *cobra.Command {
 	var id string

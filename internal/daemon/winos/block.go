@@ -27,8 +27,7 @@ func encodeEnvironment(variables map[string]string) ([]string, error) {
 	return lines, nil
 }
 
-// decodeEnvironment is the inverse of encodeEnvironment. It skips invalid lines. If a variable occurs twice,
-// the last value wins.
+// decodeEnvironment inverts encodeEnvironment. It skips invalid lines. The last value of a repeated variable wins.
 func decodeEnvironment(lines []string) map[string]string {
 	variables := map[string]string{}
 	for _, line := range lines {
@@ -48,8 +47,7 @@ func decodeEnvironment(lines []string) map[string]string {
 // longestVariable is Windows' limit for one variable, in UTF-16 units.
 const longestVariable = 32767
 
-// checkVariable reports whether Windows can store an environment variable. The error omits the value, which
-// may be secret.
+// checkVariable returns an error if Windows can't store a variable. The error omits the value, which may be secret.
 func checkVariable(name, value string) error {
 	switch {
 	case name == "":

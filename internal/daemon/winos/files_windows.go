@@ -12,7 +12,6 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// files is this machine's file system.
 type files struct{}
 
 var _ Files = files{}
@@ -135,7 +134,7 @@ func (files) Stat(path string) (FileInfo, error) {
 	described := describe(info, accessOf(sddl))
 	described.Name = path[strings.LastIndex(path, `\`)+1:]
 	described.Foreign = foreign(sddl)
-	// A link's owner can change its target, which sddl describes, so check the link as well.
+	// sddl describes the target of a link. The owner of the link can change the target, so check the link as well.
 	if !info.IsDir() && !info.Mode().IsRegular() {
 		own, err := linkSecurity(name)
 		described.Foreign = described.Foreign || err != nil || foreign(own)
@@ -143,7 +142,7 @@ func (files) Stat(path string) (FileInfo, error) {
 	return described, nil
 }
 
-// describe describes a file. A link or junction to a directory doesn't count as a directory.
+// describe doesn't count a link or junction to a directory as a directory.
 func describe(info fs.FileInfo, access Access) FileInfo {
 	return FileInfo{Name: info.Name(), Size: info.Size(), Dir: info.IsDir(), ModTime: info.ModTime(), Access: access}
 }
@@ -232,7 +231,6 @@ func (f *openFile) Close() error {
 	return errors.Join(err, fail(f.file.Close(), "closing %s", f.path))
 }
 
-// systemPath checks a path and converts it to the form that Windows needs.
 func systemPath(path string) (*uint16, error) {
 	if err := CheckPath(path); err != nil {
 		return nil, err
@@ -260,7 +258,7 @@ func securityOf(sddl string) (*windows.SecurityAttributes, error) {
 	return security, nil
 }
 
-// descriptor returns the security descriptor of a new directory. It is empty if the directory inherits its rights.
+// descriptor returns the security descriptor of a new directory, or "" if the directory inherits its rights.
 func (a Access) descriptor() string {
 	switch a {
 	case AccessAdministrators:
@@ -273,7 +271,7 @@ func (a Access) descriptor() string {
 
 const securityParts = windows.OWNER_SECURITY_INFORMATION | windows.DACL_SECURITY_INFORMATION
 
-// securityOn reads the security descriptor of path. It is empty on a file system without access rights, such as FAT.
+// securityOn reads the security descriptor of path. On a file system without access rights, such as FAT, sddl is empty.
 func securityOn(path string) (sddl string, err error) {
 	descriptor, err := windows.GetNamedSecurityInfo(verbatim(path), windows.SE_FILE_OBJECT, securityParts)
 	if errors.Is(err, windows.ERROR_NOT_SUPPORTED) || errors.Is(err, windows.ERROR_INVALID_FUNCTION) {
@@ -300,7 +298,6 @@ func linkSecurity(name *uint16) (sddl string, err error) {
 	return descriptor.String(), nil
 }
 
-// reason calls reasonOf with a function that opens target for writing.
 func reason(target *uint16, err error) error {
 	return reasonOf(err, func() error {
 		h, err := windows.CreateFile(target, windows.FILE_WRITE_DATA, shareAll, nil, windows.OPEN_EXISTING, 0, 0)
@@ -313,7 +310,8 @@ func reason(target *uint16, err error) error {
 
 // reasonOf replaces the error "access denied" by "sharing violation" if a file is the exe of a running process. Windows
 // returns "access denied" in two cases: if permission is missing, and if the exe of a running process is deleted or
-// replaced. To tell them apart, reasonOf calls openToWrite: for a running exe, this is a sharing violation.
+// replaced. To tell the two cases apart, reasonOf calls openToWrite, which returns a sharing violation for a running
+// exe.
 func reasonOf(err error, openToWrite func() error) error {
 	if !errors.Is(err, windows.ERROR_ACCESS_DENIED) {
 		return err

@@ -13,7 +13,6 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// network is the network of this machine.
 type network struct{}
 
 var _ Network = network{}
@@ -73,10 +72,8 @@ func routes() (table []route, cards map[uint32]card, err error) {
 // https://learn.microsoft.com/en-us/windows/win32/api/iptypes/ns-iptypes-ip_adapter_addresses_lh.
 const dhcpEnabled = 0x4
 
-// hnsStateKey is the registry key where HNS stores its configuration.
 const hnsStateKey = `SYSTEM\CurrentControlSet\Services\hns\State`
 
-// card is one network interface.
 type card struct {
 	metric    uint32
 	connected bool

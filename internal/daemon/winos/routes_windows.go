@@ -11,7 +11,6 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// routing is the IPv4 routing table of this machine.
 type routing struct{}
 
 var _ Routes = routing{}
@@ -127,7 +126,6 @@ func check4(to netip.Addr) error {
 	return nil
 }
 
-// socketAddress converts an IPv4 address to a SOCKADDR_INET.
 func socketAddress(ip netip.Addr) (union windows.RawSockaddrInet) {
 	four := (*windows.RawSockaddrInet4)(unsafe.Pointer(&union))
 	four.Family, four.Addr = windows.AF_INET, ip.As4()

@@ -33,7 +33,6 @@ func checkServiceName(name string) error {
 	return nil
 }
 
-// checkServiceConfig returns an error if a configuration is invalid.
 func checkServiceConfig(config ServiceConfig) error {
 	if err := checkServiceName(config.Name); err != nil {
 		return err

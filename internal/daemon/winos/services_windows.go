@@ -18,12 +18,10 @@ type services struct{}
 
 var _ Services = services{}
 
-// longestDelete is the maximum time that Delete waits until other programs have closed their handles of a service. An
-// open Services console never closes its handle.
+// longestDelete limits the wait for other programs to close a service. An open Services console never closes it.
 const longestDelete = 30 * time.Second
 
-// pollInterval is the pause between queries of a service that starts, stops or is being deleted. It is short, because a
-// query is a cheap local call, and because a join waits for the result.
+// pollInterval is short, because a query is a cheap local call, and because a join waits for the result.
 const pollInterval = 50 * time.Millisecond
 
 func (services) List(ctx context.Context) ([]string, error) {
@@ -176,7 +174,6 @@ func (s services) stopDependants(ctx context.Context, name string) error {
 		return err
 	}
 	for _, dependant := range names {
-		// Ignore a dependant that no longer exists.
 		if err := s.stopOne(ctx, dependant); err != nil && !errors.Is(err, ErrNotFound) {
 			return fmt.Errorf("stopping %s, which needs %s: %w", dependant, name, err)
 		}
@@ -272,7 +269,6 @@ func (s services) Delete(ctx context.Context, name string) error {
 	return err
 }
 
-// DeleteAtStop implements Services.
 func (services) DeleteAtStop(ctx context.Context, name string) error {
 	if err := errors.Join(ctx.Err(), checkServiceName(name)); err != nil {
 		return err

@@ -15,8 +15,8 @@ import (
 )
 
 // startLimit is enough for kubelet with many pods and containerd with many images, which start within half a minute on
-// slow disks. The service manager itself lets a service take 30 s until it begins its start. stopLimit is for a service
-// together with its dependants.
+// slow disks. The service manager itself gives a service 30 s to begin its start. stopLimit is for a service together
+// with its dependants.
 const (
 	startLimit = 2 * time.Minute
 	stopLimit  = time.Minute
@@ -29,7 +29,7 @@ const (
 	maxKills  = 4
 )
 
-// WithTimeouts returns a host with two guarantees: starts and stops of services and HNS calls end in time, and a
+// WithTimeouts returns a host with two guarantees: starts and stops of services, and HNS calls, end in time; and a
 // stopped service leaves no process behind.
 //
 // If a start takes too long, it fails with ErrStartFailed, and the process of a managed service is killed. If a service
@@ -45,9 +45,8 @@ func WithTimeouts(host Host) Host {
 	return host
 }
 
-// hnsLimit is the time limit of an HNS call, which may take seconds while many pods start. hnsRemovalLimit is the time
-// limit for removing a network, which deletes its endpoints one by one. hnsReads is how many calls that only read HNS
-// may run at the same time, including abandoned calls.
+// An HNS call may take seconds while many pods start. The removal of a network takes longer, because it deletes the
+// network's endpoints one by one. hnsReads limits the running calls that only read HNS, including abandoned calls.
 const (
 	hnsLimit        = 30 * time.Second
 	hnsRemovalLimit = 2 * time.Minute
@@ -56,8 +55,8 @@ const (
 
 var errNoHNSAnswer = errors.New("the host network service has not answered in time")
 
-// limitedNetwork is a Network whose HNS calls end in time. An HNS call can't be interrupted. If it times out,
-// limitedNetwork cancels its context and returns an error, and the abandoned call continues in the background.
+// limitedNetwork is a Network whose HNS calls end in time. An HNS call can't be interrupted. If the call times out,
+// limitedNetwork cancels the call's context and returns an error, and the abandoned call continues in the background.
 type limitedNetwork struct {
 	Network
 	// reads and changes hold an entry for each call that runs. Only one change may run. Otherwise a second change would
@@ -65,14 +64,12 @@ type limitedNetwork struct {
 	reads, changes chan struct{}
 }
 
-// HNSNetwork implements Network.
 func (l limitedNetwork) HNSNetwork(ctx context.Context, name string) (HNSNetwork, error) {
 	return callHNS(ctx, l.reads, hnsLimit, func(ctx context.Context) (HNSNetwork, error) {
 		return l.Network.HNSNetwork(ctx, name)
 	})
 }
 
-// EnsureEndpoint implements Network.
 func (l limitedNetwork) EnsureEndpoint(ctx context.Context, network, endpoint string,
 	address netip.Addr) (netip.Addr, error) {
 	return callHNS(ctx, l.changes, hnsLimit, func(ctx context.Context) (netip.Addr, error) {
@@ -80,7 +77,6 @@ func (l limitedNetwork) EnsureEndpoint(ctx context.Context, network, endpoint st
 	})
 }
 
-// RemoveHNSNetwork implements Network.
 func (l limitedNetwork) RemoveHNSNetwork(ctx context.Context, name string) error {
 	_, err := callHNS(ctx, l.changes, hnsRemovalLimit, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, l.Network.RemoveHNSNetwork(ctx, name)
@@ -136,7 +132,6 @@ type limited struct {
 
 var _ Services = limited{}
 
-// Start implements Services.
 func (l limited) Start(ctx context.Context, name string) error {
 	found, err := l.Get(ctx, name)
 	if err != nil {
@@ -174,7 +169,6 @@ func (l limited) killStarting(ctx context.Context, name string) error {
 	return nil
 }
 
-// Stop implements Services.
 func (l limited) Stop(ctx context.Context, name string) error {
 	service, err := l.Get(ctx, name)
 	if err != nil {
@@ -218,8 +212,7 @@ func (l limited) stop(ctx context.Context, name string) error {
 	return err
 }
 
-// killHung kills the process of the service that a stop has waited for: the first one, in the order of the stops, that
-// hasn't stopped.
+// killHung kills the process of the first service, in the order of the stops, that hasn't stopped.
 func (l limited) killHung(ctx context.Context, name string) (killed bool, err error) {
 	dependants, err := l.Dependants(ctx, name)
 	if err != nil {
@@ -265,7 +258,6 @@ func (l limited) killPrograms(ctx context.Context, s Service) (killed bool, err 
 	return killed, nil
 }
 
-// killProcess kills the process of a service.
 func (l limited) killProcess(ctx context.Context, s Service) error {
 	return l.kill(ctx, s, s.PID, append(contract.Programs(s.Command), contract.Executable(s.Command))...)
 }

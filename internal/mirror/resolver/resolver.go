@@ -21,8 +21,7 @@ import (
 
 // Options are the settings that don't change while the daemon runs. A duration of 0 means the default.
 type Options struct {
-	// Token must be in mirror.TokenHeader of each request of containerd, see mirror.Authorization. It must be long
-	// enough that nobody can guess it.
+	// Token is the secret that each request must have in mirror.TokenHeader: see mirror.Authorization.
 	Token string
 	// Connect is the maximum time to open a connection. The same limit applies separately to the TLS handshake. Default
 	// 5 s: enough for the first SYN and two retries.
@@ -34,7 +33,7 @@ type Options struct {
 	// a layer. It must be less than containerd's timeout for a header (30 s, fixed). If a request for a whole layer
 	// takes longer, the resolver sends the header after this time, and the bytes when they arrive. Default 25 s.
 	Header time.Duration
-	// LastFirstByte is the maximum time of all sources together for the first byte of a layer, or to continue it after
+	// LastFirstByte is the maximum time of all sources together for a layer's first byte, or for its continuation after
 	// a source failed. It is long enough for a mirror that must first fetch the layer. Default 2 min.
 	LastFirstByte time.Duration
 	// Stall is the maximum time for each 64 KiB after the first byte. Default 30 s.
@@ -92,8 +91,8 @@ func New(o Options) *Resolver {
 func (r *Resolver) Update(c Config) { r.current.Store(newState(r.options, c)) }
 
 // Serve answers requests on a listener until ctx ends. The listener's address must be a loopback address. After ctx
-// ends, running requests get a short time to finish, and Serve returns nil. It always closes the listener. It logs to
-// the logger of ctx.
+// ends, running requests get a short time to finish, and Serve returns nil. Serve always closes the listener. It logs
+// to the logger of ctx.
 func (r *Resolver) Serve(ctx context.Context, listener net.Listener) error {
 	defer listener.Close()
 	if address, ok := listener.Addr().(*net.TCPAddr); !ok || !address.IP.IsLoopback() {
@@ -123,8 +122,7 @@ func (r *Resolver) Serve(ctx context.Context, listener net.Listener) error {
 	return nil
 }
 
-// grace is how long running requests may continue when the daemon stops. This is enough for a manifest. If a layer
-// takes longer, containerd later continues it where it stopped.
+// grace is enough for a manifest. If a layer takes longer, containerd later continues it where it stopped.
 const grace = 2 * time.Second
 
 func (r *Resolver) shutdown(ctx context.Context, server *http.Server) {
