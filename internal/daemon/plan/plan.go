@@ -49,10 +49,10 @@ type Observed struct {
 	Services map[string]winos.Service
 	// Sane maps each service to the ID of the process that ran when the service last had the desired configuration.
 	Sane map[string]uint32
-	// Digests maps the paths of desired files that exist to their digests. If a file has changed since it was read, its
+	// Digests maps the paths of existing desired files to their digests. If a file has changed since it was read, its
 	// entry is a text that no digest equals.
 	Digests map[string]string
-	// Unreadable maps the path of each file that can't be read to the problem. No step is planned for such a file.
+	// Unreadable maps the paths of unreadable files to their problems. No step is planned for such a file.
 	Unreadable map[string]*contract.Problem
 	// Absent lists the missing files that services require.
 	Absent map[string]bool

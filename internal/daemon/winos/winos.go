@@ -254,7 +254,7 @@ type HNSNetwork struct {
 type Network interface {
 	// NodeIP returns the IPv4 address of the interface with the default route.
 	NodeIP(ctx context.Context) (netip.Addr, error)
-	// Listening maps the TCP ports that programs listen on to the programs' names. An unknown name is empty.
+	// Listening returns the name of the listening program for each TCP port in use. An unknown name is empty.
 	Listening(ctx context.Context) (map[int]string, error)
 	// HNSNetwork returns the network with this name, or ErrNotFound if there is none.
 	HNSNetwork(ctx context.Context, name string) (HNSNetwork, error)
