@@ -31,7 +31,11 @@ type rpcDir struct {
 func (p rpcDir) path(name string) string { return p.dir + `\` + name }
 
 func (p rpcDir) read(name string, into any) error {
-	content, err := winos.ReadFile(p.files, p.path(name))
+	var content []byte
+	err := winos.UntilClosed(nil, func() (err error) {
+		content, err = winos.ReadFile(p.files, p.path(name))
+		return err
+	})
 	if err == nil {
 		err = json.Unmarshal(content, into)
 	}
