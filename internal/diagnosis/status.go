@@ -293,11 +293,6 @@ func operator(lease *coordinationv1.Lease, now time.Time) Operator {
 
 // nodeReady returns the condition Ready of a Node. Without it, the result is a condition with the status Unknown.
 func nodeReady(node *corev1.Node) corev1.NodeCondition {
-	for _, c := range node.Status.Conditions {
-		if c.Type == corev1.NodeReady {
-			return c
-		}
-	}
-	return corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionUnknown,
-		LastTransitionTime: node.CreationTimestamp}
+	return *cmp.Or(policy.ReadyCondition(node), &corev1.NodeCondition{Type: corev1.NodeReady,
+		Status: corev1.ConditionUnknown, LastTransitionTime: node.CreationTimestamp})
 }

@@ -7,6 +7,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
+
+	"github.com/windows-nodes/wmco/internal/policy"
 )
 
 // Cluster holds the facts about a cluster that the rules need. The zero value means that nothing is known about the
@@ -83,8 +85,7 @@ func ClusterOf(nodes []corev1.Node, classes []nodev1.RuntimeClass) Cluster {
 			c.Builds = append(c.Builds, build)
 		}
 		taints := slices.DeleteFunc(slices.Clone(nodes[i].Spec.Taints), func(t corev1.Taint) bool {
-			// Ignore temporary taints, for example of cordoned nodes.
-			return t.Effect == corev1.TaintEffectPreferNoSchedule || strings.HasPrefix(t.Key, "node.kubernetes.io/")
+			return !policy.Lasts(&t)
 		})
 		if i == 0 {
 			c.Taints = taints

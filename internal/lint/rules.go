@@ -8,6 +8,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/windows-nodes/wmco/internal/policy"
 )
 
 // Check checks pod templates against the rules. If images is not nil, it also checks whether the images of each
@@ -110,8 +112,9 @@ func checkName(p *pod, say report) {
 		say(Warning, "os.name", "is not set, so the API server and admission check the pod by the rules of Linux",
 			"Set os.name to windows.")
 	}
-	if p.Spec.OS != nil && p.Spec.NodeSelector[corev1.LabelOSStable] == "" && p.Spec.RuntimeClassName == nil &&
-		systemOfAffinity(p.Spec.Affinity) == systemUnsaid {
+	scheduled := p.Spec // the scheduler ignores os.name
+	scheduled.OS = nil
+	if p.Spec.OS != nil && p.Spec.RuntimeClassName == nil && policy.PodSystem(&scheduled) == "" {
 		say(Error, "nodeSelector", "does not name kubernetes.io/os: the scheduler ignores os.name and may choose a "+
 			"Linux node, whose kubelet refuses the pod", "Add the node selector kubernetes.io/os: windows.")
 	}

@@ -24,7 +24,7 @@ const (
 
 // MisplacedPod returns why a pod on a Windows node can't run there. The reason is empty if nothing shows that it can't.
 func MisplacedPod(pod *corev1.Pod) (reason contract.Reason, why string) {
-	system := podSystem(&pod.Spec)
+	system := PodSystem(&pod.Spec)
 	switch {
 	case pod.Status.Phase == corev1.PodSucceeded:
 		return "", ""
@@ -43,14 +43,18 @@ func MisplacedPod(pod *corev1.Pod) (reason contract.Reason, why string) {
 	return contract.ReasonLinuxPodPlaced, "names no system, and its image " + image + " has nothing for Windows"
 }
 
-// podSystem returns the operating system that a pod is for, or "" if the pod doesn't say. The node selector of an
-// existing pod includes the node selector of its RuntimeClass.
-func podSystem(spec *corev1.PodSpec) string {
-	if spec.OS != nil {
+// PodSystem returns the operating system that a pod is for, or "" if the pod doesn't say. It looks at spec.os, the node
+// selector and the required node affinity, in this order. The node selector of an existing pod includes the node
+// selector of its RuntimeClass. If the alternatives of the affinity don't all select the same operating system, the
+// affinity doesn't count.
+func PodSystem(spec *corev1.PodSpec) string {
+	if spec.OS != nil && spec.OS.Name != "" {
 		return string(spec.OS.Name)
 	}
-	if system := spec.NodeSelector[corev1.LabelOSStable]; system != "" {
-		return system
+	for _, label := range []string{corev1.LabelOSStable, "beta.kubernetes.io/os"} {
+		if system := spec.NodeSelector[label]; system != "" {
+			return system
+		}
 	}
 	if spec.NodeSelector[contract.BuildLabel] != "" {
 		return string(corev1.Windows)
@@ -106,7 +110,7 @@ func imageOfAnother(pod *corev1.Pod) string {
 // run the pod, or if the pod has been pending for less time than the parameter after.
 func UnplaceablePod(pod *corev1.Pod, nodes []corev1.Node, now time.Time,
 	after time.Duration) (reason contract.Reason, why string) {
-	if pod.Spec.NodeName != "" || !pod.DeletionTimestamp.IsZero() || podSystem(&pod.Spec) != string(corev1.Windows) ||
+	if pod.Spec.NodeName != "" || !pod.DeletionTimestamp.IsZero() || PodSystem(&pod.Spec) != string(corev1.Windows) ||
 		!waits(pod, now, after) {
 		return "", ""
 	}
@@ -124,7 +128,7 @@ func UnplaceablePod(pod *corev1.Pod, nodes []corev1.Node, now time.Time,
 			return contract.ReasonPodUnplaceable, fmt.Sprintf("its node affinity can't be read: %v", err)
 		}
 		taint, tainted := schedulinghelper.FindMatchingUntoleratedTaint(klog.Background(), node.Spec.Taints,
-			pod.Spec.Tolerations, lasts, false)
+			pod.Spec.Tolerations, Lasts, false)
 		switch {
 		case !matches:
 			others++
@@ -146,9 +150,9 @@ func waits(pod *corev1.Pod, now time.Time, after time.Duration) bool {
 	})
 }
 
-// lasts reports whether a taint keeps pods away permanently. The taints of a node that is cordoned, not ready, or under
+// Lasts reports whether a taint keeps pods away permanently. The taints of a node that is cordoned, not ready, or under
 // pressure are not permanent.
-func lasts(taint *corev1.Taint) bool {
+func Lasts(taint *corev1.Taint) bool {
 	return taint.Effect != corev1.TaintEffectPreferNoSchedule && !strings.HasPrefix(taint.Key, "node.kubernetes.io/") &&
 		!strings.HasPrefix(taint.Key, "node.cloudprovider.kubernetes.io/")
 }
