@@ -224,5 +224,6 @@ func hostileFormats(t *testing.T, at *terminal) {
 	if err := at.Delete(t.Context(), get[v1alpha1.WindowsInstance](t, at, contract.OperatorNamespace, "hostile")); err != nil {
 		t.Fatal(err)
 	}
-	at.with(t, &rest.Config{Host: "https://127.0.0.1:1"}).expect(t, 1, []string{"^["}, "lint", "\x1b[2J.yaml")
+	at.with(t, &rest.Config{Host: "https://127.0.0.1:1"}).expect(t, 1, []string{`"\x1b[2J.yaml"`}, "lint",
+		"\x1b[2J.yaml")
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 
@@ -67,6 +66,7 @@ The exit code is 2 if there is an error. Warnings are about settings that Window
 	command.Flags().BoolVar(&o.against, "against-cluster", false,
 		"check files against the cluster's nodes and RuntimeClasses")
 	command.Flags().BoolVar(&o.registry, "images", false, "ask registries which Windows builds the images support")
+	command.MarkFlagsMutuallyExclusive("live", "filename")
 	p.outputFlag(command, "json", "yaml")
 	return command
 }
@@ -90,30 +90,19 @@ func (f findings) Healthy() bool {
 // lint returns the findings. If it could check only some of the objects, it returns their findings together with an
 // error.
 func (p *plugin) lint(ctx context.Context, o lintOptions, args []string) (findings, error) {
-	var templates []lint.Template
-	var cluster lint.Cluster
-	var err, failed error
-	switch files := slices.Concat(o.files, args); {
-	case o.live && len(o.files) > 0:
-		return nil, errors.New("--live and --filename exclude each other")
-	case o.live:
-		templates, failed = p.liveTemplates(args, o.all)
-	case len(files) == 0:
-		return nil, errors.New("specify files to check, or set --live")
-	default:
-		for _, file := range files {
-			found, unread := p.readFile(file)
-			templates, err = append(templates, found...), errors.Join(err, unread)
-		}
+	templates, failed := p.templates(o, args)
+	if failed != nil && len(templates) == 0 {
+		return nil, failed
 	}
-	if err == nil && (o.live || o.against) {
-		var r *reader
-		if r, err = p.connect(); err == nil {
+	var cluster lint.Cluster
+	if o.live || o.against {
+		r, err := p.connect()
+		if err == nil {
 			cluster, err = r.lintCluster(ctx)
 		}
-	}
-	if err != nil {
-		return nil, err
+		if err != nil {
+			return nil, errors.Join(failed, err)
+		}
 	}
 	var ask lint.Images
 	if o.registry {
@@ -122,42 +111,44 @@ func (p *plugin) lint(ctx context.Context, o lintOptions, args []string) (findin
 	return append(findings{}, lint.Check(ctx, templates, cluster, ask)...), failed
 }
 
-func (p *plugin) readFile(file string) ([]lint.Template, error) {
-	if file == "-" {
-		return lint.Read("stdin", p.In)
-	}
-	from, err := os.Open(file) //nolint:gosec // the user names it
-	if err != nil {
-		return nil, fmt.Errorf("opening a manifest: %w", err)
-	}
-	defer func() { _ = from.Close() }()
-	return lint.Read(file, from)
-}
-
-// liveTemplates reads the pod templates of objects in the cluster. If some objects can't be read, it returns the
-// templates of the other objects together with an error.
-func (p *plugin) liveTemplates(args []string, all bool) ([]lint.Template, error) {
-	namespace, _, err := p.flags.ToRawKubeConfigLoader().Namespace()
-	if err != nil {
-		return nil, fmt.Errorf("reading the namespace: %w", err)
-	}
-	if len(args) == 0 {
-		args = []string{workloads}
-	}
-	var templates []lint.Template
-	err = resource.NewBuilder(p.flags).Unstructured().NamespaceParam(namespace).DefaultNamespace().AllNamespaces(all).
-		ResourceTypeOrNameArgs(true, args...).RequestChunksOf(chunk).ContinueOnError().Flatten().Do().
-		Visit(func(info *resource.Info, err error) error {
-			object, isObject := info.Object.(*unstructured.Unstructured)
-			if err != nil || !isObject || metav1.GetControllerOf(object) != nil {
-				return err
+// templates reads the pod templates of files, or of objects in the cluster. If some objects can't be read, it returns
+// the templates of the other objects together with an error.
+func (p *plugin) templates(o lintOptions, args []string) (templates []lint.Template, err error) {
+	builder := resource.NewBuilder(p.flags).Unstructured().ContinueOnError().Flatten()
+	if o.live {
+		namespace, _, err := p.flags.ToRawKubeConfigLoader().Namespace()
+		if err != nil {
+			return nil, fmt.Errorf("reading the namespace: %w", err)
+		}
+		if len(args) == 0 {
+			args = []string{workloads}
+		}
+		builder.NamespaceParam(namespace).DefaultNamespace().AllNamespaces(o.all).
+			ResourceTypeOrNameArgs(true, args...).RequestChunksOf(chunk)
+	} else {
+		if args = append(args, o.files...); len(args) == 0 {
+			return nil, errors.New("specify files to check, or set --live")
+		}
+		builder.Local()
+		for _, file := range args {
+			if file == "-" {
+				builder.Stream(p.In, "stdin")
+			} else {
+				builder.Path(false, file)
 			}
-			found, err := lint.Find("", 0, object.Object)
-			templates = append(templates, found...)
+		}
+	}
+	err = builder.Do().Visit(func(info *resource.Info, err error) error {
+		object, isObject := info.Object.(*unstructured.Unstructured)
+		if err != nil || !isObject || o.live && metav1.GetControllerOf(object) != nil {
 			return err
-		})
+		}
+		found, err := lint.Find(info.Source, object)
+		templates = append(templates, found...)
+		return err
+	})
 	if err != nil {
-		return templates, fmt.Errorf("reading live objects: %w", err)
+		return templates, fmt.Errorf("reading objects: %w", err)
 	}
 	return templates, nil
 }

@@ -22,9 +22,7 @@ const (
 // Object identifies the object with the problem.
 type Object struct {
 	// File is the file with the object. It is empty for a live object.
-	File string `json:"file,omitempty"`
-	// Document is the number of the YAML document in the file, from 1.
-	Document  int    `json:"document,omitempty"`
+	File      string `json:"file,omitempty"`
 	Kind      string `json:"kind"`
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name"`
@@ -37,7 +35,7 @@ func (o Object) String() string {
 	}
 	where := ""
 	if o.File != "" {
-		where = fmt.Sprintf("%s:%d: ", o.File, o.Document)
+		where = o.File + ": "
 	}
 	return where + o.Kind + " " + name
 }
@@ -54,12 +52,11 @@ type Finding struct {
 	Fix     string `json:"fix"`
 }
 
-// order sorts findings by file, document and object. The findings of one object are sorted by severity, with errors
+// order sorts findings by file and object. The findings of one object are sorted by severity, with errors
 // first, and then by field.
 func order(findings []Finding) []Finding {
 	slices.SortStableFunc(findings, func(a, b Finding) int {
-		return cmp.Or(strings.Compare(a.Object.File, b.Object.File), a.Object.Document-b.Object.Document,
-			strings.Compare(a.Object.String(), b.Object.String()),
+		return cmp.Or(strings.Compare(a.Object.String(), b.Object.String()),
 			strings.Compare(string(a.Severity), string(b.Severity)), strings.Compare(a.Field, b.Field),
 			strings.Compare(a.Rule, b.Rule))
 	})

@@ -81,8 +81,8 @@ func TestA74_ARegistryThatDoesNotAnswerIsAWarning(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
 	host := strings.TrimPrefix(server.URL, "http://")
 	server.Close()
-	templates, err := lint.Read("f", strings.NewReader("kind: Pod\nmetadata: {name: p}\nspec: {os: {name: windows}, "+
-		"containers: [{name: c, image: "+host+"/x:1}]}"))
+	templates, err := read("f", "kind: Pod\nmetadata: {name: p}\nspec: {os: {name: windows}, "+
+		"containers: [{name: c, image: "+host+"/x:1}]}")
 	if err != nil {
 		t.Fatal(err)
 	}
