@@ -9,6 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
+	cmdutil "k8s.io/kubectl/pkg/cmd/util"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
@@ -25,7 +26,7 @@ func (e *editor) addByItself(ctx context.Context, name string, lifetime time.Dur
 	instance := &v1alpha1.WindowsInstance{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: e.operator},
 		Spec: v1alpha1.WindowsInstanceSpec{Address: name, ByItself: &v1alpha1.ByItself{
 			TokenLifetime: metav1.Duration{Duration: lifetime}}}}
-	if e.dryRun == dryRunClient {
+	if e.dryRun == cmdutil.DryRunClient {
 		return e.done("host %s added", name)
 	}
 	err := e.Create(ctx, instance, client.FieldValidation(metav1.FieldValidationStrict))
@@ -36,7 +37,7 @@ func (e *editor) addByItself(ctx context.Context, name string, lifetime time.Dur
 	} else if err != nil {
 		return fmt.Errorf("creating WindowsInstance %s: %w", name, err)
 	}
-	if e.dryRun != dryRunNone {
+	if e.dryRun != cmdutil.DryRunNone {
 		return e.done("host %s added", name)
 	}
 	_, _ = fmt.Fprintln(e.ErrOut, "Waiting for the operator to publish the command ...")

@@ -35,7 +35,7 @@ func TestA85_AHostThatHasNotJoinedGetsAnotherCommand(t *testing.T) {
 		c := fake.NewClientBuilder().WithScheme(scheme.New(t)).WithObjects(instance, command).Build()
 		var out bytes.Buffer
 		e := &editor{reader: &reader{Client: c, operator: "ns"}, IOStreams: genericiooptions.IOStreams{Out: &out,
-			ErrOut: &bytes.Buffer{}}, change: change{dryRun: dryRunNone}}
+			ErrOut: &bytes.Buffer{}}}
 		go func() { // simulates the operator
 			key := client.ObjectKeyFromObject(command)
 			for !apierrors.IsNotFound(c.Get(context.Background(), key, &corev1.Secret{})) {
@@ -71,7 +71,7 @@ func TestA85_ACommandThatWasUsedIsNotReplaced(t *testing.T) {
 		instance, command := waiting()
 		alter(instance)
 		c := fake.NewClientBuilder().WithScheme(scheme.New(t)).WithObjects(instance, command).Build()
-		e := &editor{reader: &reader{Client: c, operator: "ns"}, change: change{dryRun: dryRunNone}}
+		e := &editor{reader: &reader{Client: c, operator: "ns"}}
 		err := e.addByItself(t.Context(), "win-8", time.Hour)
 		if err == nil || !strings.Contains(err.Error(), "remove") {
 			t.Errorf("%s: %v", name, err)

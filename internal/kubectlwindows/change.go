@@ -11,45 +11,36 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+	cmdutil "k8s.io/kubectl/pkg/cmd/util"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // change holds the flags of a command that changes objects.
 type change struct {
 	yes    bool
-	dryRun string
+	dryRun cmdutil.DryRunStrategy
 }
-
-// Values of --dry-run, as in kubectl.
-const (
-	dryRunNone   = "none"
-	dryRunClient = "client"
-	dryRunServer = "server"
-)
 
 // edits adds the flag --dry-run to a command that changes objects, and makes the command call the function run. If asks
 // is true, the command asks for confirmation, so edits also adds the flag --yes.
 func (p *plugin) edits(command *cobra.Command, asks bool,
 	run func(ctx context.Context, e *editor, args []string) error) *cobra.Command {
 	var ch change
-	command.Flags().StringVar(&ch.dryRun, "dry-run", dryRunNone,
-		"none; client shows what would be changed; server also lets the API server check it")
+	cmdutil.AddDryRunFlag(command)
+	command.Flag("dry-run").Usage = "none; client shows what would be changed; server also lets the API server check it"
 	if asks {
 		command.Flags().BoolVarP(&ch.yes, "yes", "y", false, "do not ask")
 	}
-	command.PreRunE = func(*cobra.Command, []string) error {
-		switch ch.dryRun {
-		case dryRunNone, dryRunClient, dryRunServer:
-			return nil
-		}
-		return fmt.Errorf("--dry-run is %q and must be none, client or server", ch.dryRun)
-	}
 	command.RunE = func(command *cobra.Command, args []string) error {
+		var err error
+		if ch.dryRun, err = cmdutil.GetDryRunStrategy(command); err != nil {
+			return err
+		}
 		r, err := p.connect()
 		if err != nil {
 			return err
 		}
-		if ch.dryRun == dryRunServer {
+		if ch.dryRun == cmdutil.DryRunServer {
 			r.Client = client.NewDryRunClient(r.Client)
 		}
 		return run(command.Context(), &editor{reader: r, IOStreams: p.IOStreams, change: ch}, args)
@@ -67,7 +58,7 @@ type editor struct {
 // confirm asks the user to confirm a disruptive change. It doesn't ask with --yes or --dry-run. If the user doesn't
 // confirm, confirm returns an error.
 func (e *editor) confirm(question string, subjects []string) error {
-	if e.yes || e.dryRun != dryRunNone {
+	if e.yes || e.dryRun != cmdutil.DryRunNone {
 		return nil
 	}
 	_, _ = fmt.Fprintf(e.ErrOut, "%s: %s\nContinue? [y/N] ", question, strings.Join(subjects, ", "))
@@ -81,7 +72,7 @@ func (e *editor) confirm(question string, subjects []string) error {
 // merge applies changes to an object as a merge patch, in one request. subject names the object in error messages.
 func (e *editor) merge(ctx context.Context, object client.Object, changes map[string]any, subject string) error {
 	text, err := json.Marshal(changes)
-	if err != nil || e.dryRun == dryRunClient {
+	if err != nil || e.dryRun == cmdutil.DryRunClient {
 		return err
 	}
 	if err = e.Patch(ctx, object, client.RawPatch(types.MergePatchType, text)); err != nil {
@@ -92,7 +83,8 @@ func (e *editor) merge(ctx context.Context, object client.Object, changes map[st
 
 // done prints that a change was made. With --dry-run, it adds that this was a dry run.
 func (e *editor) done(format string, args ...any) error {
-	suffix := map[string]string{dryRunClient: " (dry run)", dryRunServer: " (server dry run)"}[e.dryRun]
+	suffix := map[cmdutil.DryRunStrategy]string{cmdutil.DryRunClient: " (dry run)",
+		cmdutil.DryRunServer: " (server dry run)"}[e.dryRun]
 	_, err := fmt.Fprintf(e.Out, format+suffix+"\n", args...)
 	return err
 }

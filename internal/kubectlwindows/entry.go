@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/util/retry"
+	cmdutil "k8s.io/kubectl/pkg/cmd/util"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
@@ -187,33 +188,28 @@ func (e *editor) readHosts(hosts map[string]string, o addOptions) error {
 // add writes the entries of hosts to windows-instances. If the operator would reject an entry, add changes nothing and
 // returns an error. If the ConfigMap changes concurrently, add tries again.
 func (e *editor) add(ctx context.Context, hosts map[string]string, overwrite bool) error {
-	return e.editEntries(ctx, true, func(data map[string]string) (map[string]any, error) {
-		after := maps.Clone(hosts)
-		changes := map[string]any{}
-		for key, other := range data {
-			value, ours := hosts[key]
-			if ours && other != value && !overwrite {
-				return nil, fmt.Errorf("host %s is listed already with other settings: --overwrite changes them", key)
-			}
-			if !ours {
-				after[key] = other
+	return e.editEntries(ctx, func(list *corev1.ConfigMap) error {
+		for key, other := range inventory.Values(list) {
+			if value, ours := hosts[key]; ours && other != value && !overwrite {
+				return fmt.Errorf("host %s is listed already with other settings: --overwrite changes them", key)
 			}
 		}
 		for address, value := range hosts {
-			changes[address] = value
+			delete(list.BinaryData, address) // a key must not be in both data and binaryData
+			list.Data[address] = value
 		}
-		_, rejected := inventory.Parse(&corev1.ConfigMap{Data: after})
+		_, rejected := inventory.Parse(list)
 		for _, r := range rejected {
 			if _, ours := hosts[r.Key]; ours {
-				return nil, r.Problem
+				return r.Problem
 			}
 			for address := range hosts {
 				if strings.EqualFold(r.Key, address) {
-					return nil, fmt.Errorf("host %s is listed already, as %s", address, r.Key)
+					return fmt.Errorf("host %s is listed already, as %s", address, r.Key)
 				}
 			}
 		}
-		return changes, nil
+		return nil
 	})
 }
 
@@ -223,37 +219,36 @@ func manyWriters() wait.Backoff {
 	return wait.Backoff{Duration: 10 * time.Millisecond, Factor: 1.3, Jitter: 1, Steps: 18}
 }
 
-// editEntries changes the entries of windows-instances. The function change receives the current entries and returns a
-// merge patch for them. If the ConfigMap doesn't exist and create is true, editEntries creates it.
-func (e *editor) editEntries(ctx context.Context, create bool,
-	change func(entries map[string]string) (map[string]any, error)) error {
+// editEntries changes the ConfigMap windows-instances with the function edit. If the ConfigMap doesn't exist,
+// editEntries creates it.
+func (e *editor) editEntries(ctx context.Context, edit func(list *corev1.ConfigMap) error) error {
 	const subject = "ConfigMap " + contract.InstancesConfigMap
-	name := metav1.ObjectMeta{Namespace: e.operator, Name: contract.InstancesConfigMap}
-	return retry.RetryOnConflict(manyWriters(), func() error {
-		list := &corev1.ConfigMap{ObjectMeta: name}
-		err := e.Get(ctx, client.ObjectKeyFromObject(list), list)
-		if apierrors.IsNotFound(err) && create {
-			if _, err = change(nil); err != nil || e.dryRun != dryRunNone {
-				return err
-			}
-			if err = e.Create(ctx, list); client.IgnoreAlreadyExists(err) != nil {
-				return fmt.Errorf("creating %s: %w", subject, err)
-			}
-			err = e.Get(ctx, client.ObjectKeyFromObject(list), list)
+	return retry.OnError(manyWriters(), func(err error) bool {
+		return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err)
+	}, func() error {
+		list := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: e.operator,
+			Name: contract.InstancesConfigMap}}
+		unread := e.Get(ctx, client.ObjectKeyFromObject(list), list)
+		if client.IgnoreNotFound(unread) != nil {
+			return fmt.Errorf("reading %s: %w", subject, unread)
 		}
-		if err != nil {
-			return fmt.Errorf("reading %s: %w", subject, err)
+		before := list.DeepCopy()
+		if list.Data == nil {
+			list.Data = map[string]string{}
 		}
-		changes, err := change(inventory.Values(list))
-		if err != nil {
+		err := edit(list)
+		switch {
+		case err != nil || e.dryRun == cmdutil.DryRunClient:
 			return err
+		case unread != nil:
+			err = e.Create(ctx, list)
+		default:
+			err = e.Patch(ctx, list, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 		}
-		binary := map[string]any{} // a key must not be in both data and binaryData
-		for key := range changes {
-			binary[key] = nil
+		if err != nil {
+			return fmt.Errorf("changing %s: %w", subject, err)
 		}
-		return e.merge(ctx, list.DeepCopy(), map[string]any{"data": changes, "binaryData": binary,
-			"metadata": map[string]any{"resourceVersion": list.ResourceVersion}}, subject)
+		return nil
 	})
 }
 
@@ -341,11 +336,11 @@ var errNoEntry = errors.New(contract.InstancesConfigMap + " has no entry of that
 func (e *editor) withdraw(ctx context.Context, instance *v1alpha1.WindowsInstance) error {
 	if source := instance.Spec.Source; source != nil {
 		if err := e.removeEntry(ctx, source.Name); err != nil && !errors.Is(err, errNoEntry) {
-			return client.IgnoreNotFound(err)
+			return err
 		}
 		return nil
 	}
-	if e.dryRun == dryRunClient {
+	if e.dryRun == cmdutil.DryRunClient {
 		return nil
 	}
 	if err := e.Delete(ctx, instance); client.IgnoreNotFound(err) != nil {
@@ -355,13 +350,15 @@ func (e *editor) withdraw(ctx context.Context, instance *v1alpha1.WindowsInstanc
 }
 
 func (e *editor) removeEntry(ctx context.Context, name string) error {
-	return e.editEntries(ctx, false, func(data map[string]string) (map[string]any, error) {
-		for key := range data {
+	return e.editEntries(ctx, func(list *corev1.ConfigMap) error {
+		for key := range inventory.Values(list) {
 			if strings.EqualFold(key, name) {
-				return map[string]any{key: nil}, nil
+				delete(list.Data, key)
+				delete(list.BinaryData, key)
+				return nil
 			}
 		}
-		return nil, fmt.Errorf("no host is named %s, and %w", name, errNoEntry)
+		return fmt.Errorf("no host is named %s, and %w", name, errNoEntry)
 	})
 }
 

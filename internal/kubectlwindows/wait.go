@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/util/wait"
+	cmdutil "k8s.io/kubectl/pkg/cmd/util"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/diagnosis"
@@ -34,7 +35,7 @@ func (a *awaiting) addFlags(command *cobra.Command, until string) {
 func (e *editor) await(ctx context.Context, a awaiting, names []string, done string,
 	find func(all []v1alpha1.WindowsInstance, name string) *v1alpha1.WindowsInstance,
 	is func(host *diagnosis.Host) bool) error {
-	if !a.wait || e.dryRun != dryRunNone {
+	if !a.wait || e.dryRun != cmdutil.DryRunNone {
 		return nil
 	}
 	begun := e.now()
