@@ -153,17 +153,25 @@ func (r redactor) clean(object *unstructured.Unstructured) {
 	if object.GetKind() == "ConfigMap" && object.GetName() == contract.InstancesConfigMap {
 		cleanEntries(object)
 	}
-	cleanFields(object.Object)
 	r.values(object.Object)
 }
 
-// values removes secrets from all strings below at. This must happen before the conversion to YAML, because YAML may
-// break the line between a name and its value.
+// values removes secrets from the annotations, labels, environment variables and arguments below at, and from all
+// strings. This must happen before the conversion to YAML, because YAML may break the line between a name and its
+// value.
 func (r redactor) values(at any) any {
 	switch at := at.(type) {
 	case string:
 		return string(r.text([]byte(at)))
 	case map[string]any:
+		delete(at, "managedFields")
+		cleanMetadata(at)
+		for _, list := range []string{"args", "command"} {
+			if arguments, isList := at[list].([]any); isList {
+				cleanArguments(arguments)
+			}
+		}
+		cleanVariable(at)
 		for name, inner := range at {
 			at[name] = r.values(inner)
 		}
@@ -187,29 +195,6 @@ func cleanEntries(list *unstructured.Unstructured) {
 	}
 	unstructured.RemoveNestedField(list.Object, "binaryData")
 	_ = unstructured.SetNestedStringMap(list.Object, values, "data")
-}
-
-// cleanFields removes secrets from the annotations, labels, environment variables and arguments of an object, at any
-// depth.
-func cleanFields(at any) {
-	switch at := at.(type) {
-	case map[string]any:
-		delete(at, "managedFields")
-		cleanMetadata(at)
-		for _, list := range []string{"args", "command"} {
-			if arguments, isList := at[list].([]any); isList {
-				cleanArguments(arguments)
-			}
-		}
-		cleanVariable(at)
-		for _, inner := range at {
-			cleanFields(inner)
-		}
-	case []any:
-		for _, inner := range at {
-			cleanFields(inner)
-		}
-	}
 }
 
 // cleanMetadata redacts the values of unknown annotations, and of labels whose names look like the name of a secret.
