@@ -425,7 +425,7 @@ func hangingNode(t *testing.T, at *terminal) {
 			[]string{"why", "10.0.0.1", "--request-timeout", limit}},
 		"logs end": {never, 1, []string{"reading log", "win-1", "imeout"},
 			[]string{"logs", "win-1", "--request-timeout", limit}},
-		"a bundle lacks its part": {never, 0, []string{"win-1: 0 logs, then reading the report of node win-1", "win-dead"},
+		"a bundle lacks its part": {never, 0, []string{"win-1: 0 logs, then reading log /wicd/report.json of node win-1", "win-dead"},
 			[]string{"bundle", "--file", filepath.Join(t.TempDir(), "never.tar.gz"), "--request-timeout", limit}},
 		"a bundle has what came before": {silent, 0, []string{"win-1: 0 logs, then reading log", "win-dead"},
 			[]string{"bundle", "--file", filepath.Join(t.TempDir(), "silent.tar.gz"), "--request-timeout", limit}},

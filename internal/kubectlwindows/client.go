@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 
@@ -31,8 +30,8 @@ const (
 	// maxAnswer is the maximum size of a response of the API server in bytes. A list of five thousand Windows nodes
 	// with many images needs half of this size.
 	maxAnswer = 128 << 20
-	// maxListed is the maximum number of objects in a list. maxEvents is how many events of an object are shown.
-	maxListed, maxEvents = 5000, 200
+	// maxListed is the maximum number of objects in a list.
+	maxListed = 5000
 )
 
 // reader reads objects for commands, with the caller's rights. It sends few requests, and limits the time and the size
@@ -150,7 +149,7 @@ func unread(all []string, what string, err error) []string {
 	return append(all, what+" could not be read: "+err.Error())
 }
 
-// events returns the newest events of an object. If the events can't be read, or if there are more than maxListed,
+// events returns the events of an object. If the events can't be read, or if there are more than maxListed,
 // events records this in the snapshot.
 func (r *reader) events(ctx context.Context, s *diagnosis.Snapshot, kind, namespace,
 	name string) []diagnosis.Event {
@@ -167,9 +166,7 @@ func (r *reader) events(ctx context.Context, s *diagnosis.Snapshot, kind, namesp
 		s.Unread = append(s.Unread, fmt.Sprintf(
 			"events of %s %s: only the first %d were read, in the order of their names", kind, name, len(all)))
 	}
-	// The API server sorts events by name. Sort them by time, the newest first.
-	slices.SortStableFunc(all, func(a, b diagnosis.Event) int { return b.Time.Compare(a.Time.Time) })
-	return all[:min(len(all), maxEvents)]
+	return all
 }
 
 // eventOf converts an event of Kubernetes. object is the object of the event, as kind/name.

@@ -66,7 +66,7 @@ func TestEventsWithoutEndAreCutAndThatIsSaid(t *testing.T) {
 	var s diagnosis.Snapshot
 	all := &endless{}
 	got := (&reader{Client: all}).events(t.Context(), &s, "Node", "", "win-1")
-	if len(got) != maxEvents || all.asked != 1 {
+	if len(got) != maxListed || all.asked != 1 {
 		t.Errorf("%d events in %d requests", len(got), all.asked)
 	}
 	if len(s.Unread) != 1 || !strings.Contains(s.Unread[0], "events of Node win-1: only the first 5000 were read") {

@@ -237,7 +237,7 @@ func (e *Evidence) objects(ctx context.Context) {
 		}
 		text, err := toYAML(kept.UnstructuredContent())
 		e.lack(one.name, err)
-		e.Add("objects/"+one.name+".yaml", text)
+		e.Add("objects/"+one.name+".yaml", []byte(text))
 	}
 }
 
@@ -286,10 +286,9 @@ func (e *Evidence) wholeLines(text []byte) []byte {
 
 func (e *Evidence) podLog(ctx context.Context, file, pod, container string, previous bool) {
 	options := &corev1.PodLogOptions{Container: container, Previous: previous, TailLines: new(int64(tailLines))}
-	text, err := endOf(ctx, e.reader.clients.CoreV1().Pods(e.reader.operator).GetLogs(pod, options), e.options.logBytes)
-	e.lack(file, err)
-	if err == nil || len(text) > 0 {
-		e.Add(file, e.wholeLines(text))
+	text, err := e.reader.clients.CoreV1().Pods(e.reader.operator).GetLogs(pod, options).DoRaw(ctx)
+	if e.lack(file, err); err == nil {
+		e.Add(file, e.wholeLines(text[max(0, int64(len(text))-e.options.logBytes):]))
 	}
 }
 

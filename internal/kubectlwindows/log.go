@@ -21,24 +21,22 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/cli-runtime/pkg/printers"
-	"k8s.io/client-go/rest"
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/diagnosis"
 )
 
 const (
-	// maxLog is the maximum number of bytes that are read of a log. shownLog is how many bytes `kubectl windows logs`
-	// prints by default.
+	// maxLog is the maximum number of bytes that are read of a log. shownLog is how many bytes of its end
+	// `kubectl windows logs` prints by default.
 	maxLog   = 64 << 20
 	shownLog = 64 << 10
 	// followEvery is how often logs -f reads the log.
 	followEvery = time.Second
 )
 
-// logOptions select the lines of a log. A zero value selects all lines.
+// logOptions select the lines of a log. A zero value selects the lines in the last shownLog bytes.
 type logOptions struct {
-	bytes  int64
 	lines  int
 	since  time.Duration
 	follow bool
@@ -65,22 +63,18 @@ login on the host.`,
 			if err != nil {
 				return err
 			}
-			node, err := r.nodeOf(command.Context(), args[0])
+			found, err := r.nodeOf(command.Context(), args[0])
 			if err != nil {
 				return err
 			}
-			return p.logs(command.Context(), r, node.Name, cmp.Or(file, logFile(service)), o)
+			return p.logs(command.Context(), r, found.node.Name, cmp.Or(file, logFile(service)), o)
 		},
 	}
 	command.Flags().StringVar(&service, "service", "", "name of the service; the daemon by default")
 	command.Flags().StringVar(&file, "path", "", `path of a file below C:\var\log, or / for a list`)
-	command.Flags().Int64Var(&o.bytes, "tail-bytes", shownLog, "how many bytes to show from the end, at most 64 MiB")
 	command.Flags().IntVar(&o.lines, "tail", 0, "how many lines to show from the end")
 	command.Flags().DurationVar(&o.since, "since", 0, "show only lines that are newer than this, such as 10m")
 	command.Flags().BoolVarP(&o.follow, "follow", "f", false, "show new lines until Ctrl-C")
-	for _, flag := range []string{"tail", "since"} {
-		command.MarkFlagsMutuallyExclusive("tail-bytes", flag)
-	}
 	_ = command.RegisterFlagCompletionFunc("service",
 		cobra.FixedCompletions(services(), cobra.ShellCompDirectiveNoFileComp))
 	return command
@@ -154,9 +148,6 @@ type part struct {
 // recent reads the lines that logOptions select. It starts with the end of the log, and reads a longer part until the
 // part contains all these lines.
 func (r *reader) recent(ctx context.Context, node, file string, o logOptions) (part, error) {
-	if o.lines == 0 && o.since == 0 {
-		return r.end(ctx, node, file, o.bytes)
-	}
 	if o.lines < 0 || o.since < 0 {
 		return part{}, errors.New("--tail and --since must be above zero")
 	}
@@ -165,10 +156,10 @@ func (r *reader) recent(ctx context.Context, node, file string, o logOptions) (p
 		if err != nil {
 			return got, err
 		}
-		if got.from > 0 {
-			_, got.text, _ = bytes.Cut(got.text, []byte("\n")) // the first line is incomplete
+		if _, rest, found := bytes.Cut(got.text, []byte("\n")); found && got.from > 0 {
+			got.text = rest // the first line is incomplete
 		}
-		isWhole := got.from == 0 || most == maxLog
+		isWhole := got.from == 0 || most == maxLog || o.lines == 0 && o.since == 0
 		if o.since > 0 {
 			begins := false
 			if got.text, begins, err = since(got, r.now().Add(-o.since)); err != nil {
@@ -231,9 +222,6 @@ func since(log part, begin time.Time) (text []byte, begins bool, err error) {
 
 // end reads the last bytes of a file, up to the limit most. The file's path is relative to C:\var\log on the node.
 func (r *reader) end(ctx context.Context, node, file string, most int64) (part, error) {
-	if most <= 0 || most > maxLog {
-		return part{}, fmt.Errorf("--tail-bytes is %d and must be from 1 to %d", most, maxLog)
-	}
 	got, err := r.part(ctx, node, file, fmt.Sprintf("bytes=-%d", most))
 	if over := int64(len(got.text)) - most; over > 0 { // a server may ignore the requested range
 		got.text, got.from = got.text[over:], got.from+over
@@ -285,16 +273,4 @@ func (r *reader) part(ctx context.Context, node, file, span string) (got part, e
 			Resource: "nodes"}, node, string(got.text), 0, true)
 	}
 	return got, err
-}
-
-// endOf returns the last bytes of a response, up to the limit most. The response may be longer than this limit. After
-// an error, it returns the text that it has read so far and the error.
-func endOf(ctx context.Context, request *rest.Request, most int64) ([]byte, error) {
-	answer, err := request.Stream(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = answer.Close() }()
-	text, err := io.ReadAll(io.LimitReader(answer, maxLog))
-	return text[max(0, len(text)-int(most)):], err
 }

@@ -1,9 +1,11 @@
 package kubectlwindows
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -11,7 +13,6 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/kubectl/pkg/drain"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
@@ -39,10 +40,11 @@ operator drains and reboots the node. It returns the node to service when the no
 
 // reboot sets the annotation on the Node that requests a reboot.
 func (e *editor) reboot(ctx context.Context, name string) error {
-	node, err := e.nodeOf(ctx, name)
+	found, err := e.nodeOf(ctx, name)
 	if err != nil {
 		return err
 	}
+	node := found.node
 	if node.Annotations[contract.InstanceAnnotation] == "" {
 		return fmt.Errorf("node %s does not belong to the operator", node.Name)
 	}
@@ -54,33 +56,17 @@ func (e *editor) reboot(ctx context.Context, name string) error {
 	return e.done("reboot of %s requested", node.Name)
 }
 
-// nodeOf finds a Node by its name, or by the name or address of its host.
-func (r *reader) nodeOf(ctx context.Context, name string) (*corev1.Node, error) {
-	node := &corev1.Node{}
-	err := r.Get(ctx, client.ObjectKey{Name: name}, node)
-	if client.IgnoreNotFound(err) != nil {
-		return nil, fmt.Errorf("reading node %s: %w", name, err)
+// nodeOf finds a Node and its WindowsInstance by the name of the Node, or by the name or address of the host. The
+// WindowsInstance is nil if it can't be found.
+func (r *reader) nodeOf(ctx context.Context, name string) (subject, error) {
+	instances, unlisted := r.instances(ctx)
+	s := diagnosis.Snapshot{Instances: instances}
+	found, err := r.findHost(ctx, &s, kindNode, name)
+	if err == nil && found.node == nil {
+		err = cmp.Or(unlisted, errors.New(strings.Join(append(s.Unread, "no node is named "+name+
+			", and no host of that name has one"), "; ")))
 	}
-	if err != nil {
-		instances, err := r.instances(ctx)
-		if err != nil {
-			return nil, err
-		}
-		instance, err := findInstance(instances, name)
-		if err != nil {
-			return nil, err
-		}
-		if instance == nil || instance.Status.NodeName == "" {
-			return nil, fmt.Errorf("no node is named %s, and no host of that name has one", name)
-		}
-		if err = r.Get(ctx, client.ObjectKey{Name: instance.Status.NodeName}, node); err != nil {
-			return nil, fmt.Errorf("reading node %s: %w", instance.Status.NodeName, err)
-		}
-	}
-	if node.Labels[corev1.LabelOSStable] == string(corev1.Linux) {
-		return nil, fmt.Errorf("node %s is a Linux node", node.Name)
-	}
-	return node, nil
+	return found, err
 }
 
 func (p *plugin) drainCommand() *cobra.Command {
@@ -117,10 +103,11 @@ func withoutEnded(pod corev1.Pod) drain.PodDeleteStatus {
 }
 
 func (r *reader) drainStatus(ctx context.Context, name string) (diagnosis.Drain, error) {
-	node, err := r.nodeOf(ctx, name)
+	found, err := r.nodeOf(ctx, name)
 	if err != nil {
 		return diagnosis.Drain{}, err
 	}
+	node := found.node
 	helper := drain.Helper{Ctx: ctx, Client: r.clients, Force: true, IgnoreAllDaemonSets: true,
 		DeleteEmptyDirData: true, ChunkSize: chunk, AdditionalFilters: []drain.PodFilter{withoutEnded}}
 	pods, failed := helper.GetPodsForDeletion(node.Name)
@@ -140,13 +127,5 @@ func (r *reader) drainStatus(ctx context.Context, name string) (diagnosis.Drain,
 		}
 		budgets = append(budgets, list.Items...)
 	}
-	instances, err := r.instances(ctx)
-	if err != nil {
-		instances = nil // blocked pods can be found without instances
-	}
-	instance, err := findInstance(instances, node.Name)
-	if err != nil || instance == nil {
-		instance = &v1alpha1.WindowsInstance{}
-	}
-	return diagnosis.DrainOf(node, instance, pods.Pods(), budgets), nil
+	return diagnosis.DrainOf(node, cmp.Or(found.instance, &v1alpha1.WindowsInstance{}), pods.Pods(), budgets), nil
 }

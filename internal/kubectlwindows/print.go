@@ -21,17 +21,20 @@ type printable interface {
 
 // print prints the result in the format of the flag -o.
 func (p *plugin) print(found printable) error {
+	var text string
+	var err error
 	switch p.output {
 	case "json":
-		return p.printJSON(found)
+		text, err = toJSON(found)
 	case "yaml":
-		text, err := toYAML(found)
-		if err == nil {
-			_, err = p.Out.Write(text)
-		}
-		return err
+		text, err = toYAML(found)
+	default:
+		return found.Print(p.Out, p.style())
 	}
-	return found.Print(p.Out, p.style())
+	if err == nil {
+		_, err = io.WriteString(p.Out, text)
+	}
+	return err
 }
 
 // show prints a result. incomplete is the error that kept the result from being complete, or nil. show returns this
@@ -44,33 +47,25 @@ func (p *plugin) show(found printable, incomplete error) error {
 	return err
 }
 
-func (p *plugin) printJSON(found any) error {
-	text, err := toJSON(found)
-	if err == nil {
-		_, err = fmt.Fprintln(p.Out, text)
-	}
-	return err
-}
-
 // toJSON encodes a result as JSON. It escapes control characters, which occur only in strings.
 func toJSON(found any) (string, error) {
 	text, err := json.MarshalIndent(found, "", "  ")
 	if err != nil {
 		return "", fmt.Errorf("writing JSON: %w", err)
 	}
-	return diagnosis.Visible(string(text)), nil
+	return diagnosis.Visible(string(text)) + "\n", nil
 }
 
 // toYAML encodes a result as YAML. It converts the output of toJSON, because control characters would make YAML
 // invalid.
-func toYAML(found any) ([]byte, error) {
+func toYAML(found any) (string, error) {
 	text, err := toJSON(found)
 	if err != nil {
-		return nil, err
+		return "", err
 	}
 	written, err := yaml.JSONToYAML([]byte(text))
 	if err != nil {
-		return nil, fmt.Errorf("writing YAML: %w", err)
+		return "", fmt.Errorf("writing YAML: %w", err)
 	}
-	return []byte(diagnosis.Visible(string(written))), nil
+	return diagnosis.Visible(string(written)), nil
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"time"
 
@@ -13,33 +12,22 @@ import (
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/diagnosis"
-	"github.com/windows-nodes/wmco/internal/response"
 )
 
 // reportTimeout is how long `kubectl windows why` waits for a node's report. The rest of the command's output doesn't
 // need the node.
 const reportTimeout = 10 * time.Second
 
-// reportFile returns the path of the daemon's report, relative to C:\var\log.
-func reportFile() string { return below(contract.PathReport) }
-
 // below converts a path to a path relative to C:\var\log, with slashes as in a URL.
 func below(path string) string {
 	return strings.ReplaceAll(strings.TrimPrefix(path, contract.DirLog+`\`), `\`, "/")
 }
 
-// reportText reads the report of a node's daemon, unchanged.
+// reportText reads the report of a node's daemon, unchanged. A report that is larger than contract.MaxReport is cut, so
+// that it is not valid.
 func (r *reader) reportText(ctx context.Context, node string) ([]byte, error) {
-	answer, err := r.clients.CoreV1().RESTClient().Get().
-		AbsPath("/api/v1/nodes/" + node + "/proxy/logs/" + reportFile()).Stream(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("reading the report of node %s: %w", node, err)
-	}
-	text, err := io.ReadAll(response.Body(answer, contract.MaxReport))
-	if err = errors.Join(err, answer.Close()); err != nil {
-		return nil, fmt.Errorf("reading the report of node %s: %w", node, err)
-	}
-	return text, nil
+	got, err := r.part(ctx, node, below(contract.PathReport), fmt.Sprintf("bytes=0-%d", contract.MaxReport-1))
+	return got.text, err
 }
 
 // addReport reads the report of a node's daemon and adds its content to a diagnosis. Daemons of older releases write no

@@ -54,7 +54,7 @@ func reports(t *testing.T, at *terminal) {
 		t.Errorf("%d lines", lines)
 	}
 	for name, c := range map[string]struct{ text, want string }{
-		"that never ends":        {strings.Repeat(" ", contract.MaxReport+1) + "{}", "request body too large"},
+		"that never ends":        {strings.Repeat(" ", contract.MaxReport+1) + "{}", "the answer is not a report"},
 		"that is something else": {"\x1b]0;owned\a", "the answer is not a report"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -72,6 +72,6 @@ func reports(t *testing.T, at *terminal) {
 	// If a node never answers, the command prints everything except the node's report. It takes no longer than the time
 	// limit of a request.
 	slow := at.behind(t, &front{logs: t.TempDir(), onLog: func(r *http.Request) { <-r.Context().Done() }})
-	slow.expect(t, 0, []string{"host 10.0.0.1", "not read: reading the report of node win-1"}, "why", "node/win-1",
+	slow.expect(t, 0, []string{"host 10.0.0.1", "not read: reading log /wicd/report.json of node win-1"}, "why", "node/win-1",
 		"--request-timeout=300ms")
 }
