@@ -40,11 +40,8 @@ const (
 	// eventsAtOnce is how many events a pass writes, at most. eventsOfNamespace is how many of them are in one
 	// namespace, at most. The next passes write the remaining events.
 	eventsAtOnce, eventsOfNamespace = 50, 20
-	// eventAgain is when an event is written again, because the API server deletes events after an hour.
+	// eventAgain is when all events are written again, because the API server deletes events after an hour.
 	eventAgain = 55 * time.Minute
-	// mostReported is how many findings with an event are remembered. If there are more, the checker forgets all of
-	// them, and writes their events again.
-	mostReported = 10_000
 	// named is how many pods a message lists, at most.
 	named = 3
 	// whyBytes limits the reason for one pod, because the reason may contain an image name of a megabyte.
@@ -62,10 +59,13 @@ type Checker struct {
 	now      func() time.Time
 	changed  chan event.GenericEvent
 	// nodes contains the findings on each node, by node name. pending contains the findings about pods without a node.
-	// reported contains the findings with an event. Only Start accesses these fields.
-	nodes    map[string]*known
-	pending  known
-	reported map[found]report
+	// fresh contains the findings whose events this pass writes. reported contains all findings with an event since the
+	// time forgotten. Only Start accesses these fields.
+	nodes     map[string]*known
+	pending   known
+	fresh     []finding
+	reported  map[found]bool
+	forgotten time.Time
 
 	mu sync.Mutex
 	// misplaced contains the problem of each checked node, by node name. The problem may be nil.
@@ -80,7 +80,7 @@ func newChecker(cached client.Reader, podClient kubernetes.Interface, recorder e
 			Help: "Pods that can't run on the Windows node that they are on, or that no Windows node can take; " +
 				"with PodsNotRead, the lists of pods that could not be read to the end.",
 		}, []string{"reason"}),
-		changed: make(chan event.GenericEvent), nodes: map[string]*known{}, reported: map[found]report{},
+		changed: make(chan event.GenericEvent), nodes: map[string]*known{},
 		misplaced: map[string]*contract.Problem{}}
 }
 
@@ -95,9 +95,6 @@ func Setup(mgr ctrl.Manager, podClient kubernetes.Interface) (*Checker, error) {
 	}
 	return c, nil
 }
-
-// NeedLeaderElection makes the manager run the checker only while this operator leads.
-func (*Checker) NeedLeaderElection() bool { return true }
 
 // Changed returns a channel that receives each Node whose problem has changed.
 func (c *Checker) Changed() <-chan event.GenericEvent { return c.changed }
@@ -145,9 +142,12 @@ func (c *Checker) look(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p := &pass{read: map[*known]bool{}, reported: c.reported, now: c.now()}
-	err = c.read(ctx, nodes.Items, pendingFor, p)
-	c.show(p)
+	began := c.now()
+	if c.fresh = nil; began.Sub(c.forgotten) >= eventAgain {
+		c.reported, c.forgotten = map[found]bool{}, began
+	}
+	err = c.read(ctx, nodes.Items, pendingFor)
+	c.show(began)
 	return errors.Join(err, c.say(ctx))
 }
 
@@ -168,7 +168,7 @@ func (c *Checker) pendingFor(ctx context.Context) (time.Duration, error) {
 }
 
 // read reads all relevant pods. It starts with the node that was not read for the longest time.
-func (c *Checker) read(ctx context.Context, nodes []corev1.Node, pendingFor time.Duration, p *pass) error {
+func (c *Checker) read(ctx context.Context, nodes []corev1.Node, pendingFor time.Duration) error {
 	began := c.now()
 	names := slices.SortedFunc(maps.Keys(c.nodes), func(a, b string) int {
 		return cmp.Or(c.nodes[a].tried.Compare(c.nodes[b].tried), strings.Compare(a, b))
@@ -179,13 +179,13 @@ func (c *Checker) read(ctx context.Context, nodes []corev1.Node, pendingFor time
 			break
 		}
 		// The API server answers this query from its cache, which has an index of the nodes of pods.
-		err := c.list(ctx, c.nodes[name], p, pods.Query{Fields: pods.OfNode(name), Cached: true}, policy.MisplacedPod)
+		err := c.list(ctx, c.nodes[name], pods.Query{Fields: pods.OfNode(name), Cached: true}, policy.MisplacedPod)
 		if err != nil && len(failed) < mostErrors { // continue with the other nodes
 			failed = append(failed, fmt.Errorf("looking at node %s: %w", name, err))
 		}
 	}
 	unplaced := fields.SelectorFromSet(fields.Set{"spec.nodeName": "", "status.phase": string(corev1.PodPending)})
-	err := c.list(ctx, &c.pending, p, pods.Query{Fields: unplaced, Page: pods.Page},
+	err := c.list(ctx, &c.pending, pods.Query{Fields: unplaced, Page: pods.Page},
 		func(pod *corev1.Pod) (contract.Reason, string) {
 			return policy.UnplaceablePod(pod, nodes, c.now(), pendingFor)
 		})
@@ -199,7 +199,7 @@ func (c *Checker) read(ctx context.Context, nodes []corev1.Node, pendingFor time
 const mostErrors = 3
 
 // list reads the pods that query selects, within a time limit. judge returns why a pod can't run, or an empty reason.
-func (c *Checker) list(ctx context.Context, k *known, p *pass, query pods.Query,
+func (c *Checker) list(ctx context.Context, k *known, query pods.Query,
 	judge func(*corev1.Pod) (contract.Reason, string)) error {
 	query.Now, k.tried = c.now, c.now()
 	counts, first := map[contract.Reason]int{}, []finding(nil)
@@ -211,41 +211,48 @@ func (c *Checker) list(ctx context.Context, k *known, p *pass, query pods.Query,
 		counts[reason]++
 		f := newFinding(pod, reason, why)
 		first = few(first, f)
-		p.add(f)
+		c.report(f)
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	p.read[k] = all
 	k.merge(counts, first, all, c.now())
 	return nil
 }
 
-// show sets the metric and writes the events.
-func (c *Checker) show(p *pass) {
+// report adds a finding without an event to the findings whose events this pass writes. Each namespace gets only a
+// limited share of the events. Otherwise, a user who creates pods every second could prevent events in other
+// namespaces.
+func (c *Checker) report(f finding) {
+	share := 0
+	for _, other := range c.fresh {
+		if other.namespace == f.namespace {
+			share++
+		}
+	}
+	if !c.reported[f.found] && len(c.fresh) < eventsAtOnce && share < eventsOfNamespace {
+		c.reported[f.found] = true
+		c.fresh = append(c.fresh, f)
+	}
+}
+
+// show sets the metric and writes the events. began is when the pass began.
+func (c *Checker) show(began time.Time) {
 	counts := map[contract.Reason]int{contract.ReasonLinuxPodPlaced: 0, contract.ReasonImageNotForNode: 0,
 		contract.ReasonPodUnplaceable: 0, contract.ReasonPodsNotRead: 0}
 	for _, k := range append(slices.Collect(maps.Values(c.nodes)), &c.pending) {
 		for reason, count := range k.counts {
 			counts[reason] += count
 		}
-		if !p.read[k] {
+		if k.all.Before(began) {
 			counts[contract.ReasonPodsNotRead]++
 		}
 	}
 	for reason, count := range counts {
 		c.problems.WithLabelValues(string(reason)).Set(float64(count))
 	}
-	if counts[contract.ReasonPodsNotRead] == 0 {
-		// Keep recent ones: if a pod is created over and over, it may be missing in this pass.
-		maps.DeleteFunc(c.reported, func(_ found, r report) bool { return p.now.Sub(r.seen) > staleAfter })
-	}
-	if len(c.reported) > mostReported {
-		clear(c.reported)
-	}
-	for _, f := range p.fresh {
-		c.reported[f.found] = report{p.now, p.now}
+	for _, f := range c.fresh {
 		c.events.Eventf(f.regarding, nil, corev1.EventTypeWarning, string(f.reason), "Check", "%s",
 			shorten(fmt.Sprintf("pod %s %s (%s). %s", f.name, f.why, f.reason.Code(), f.reason.Fix()), noteBytes))
 	}

@@ -23,9 +23,6 @@ type found struct {
 	reason    contract.Reason
 }
 
-// report says when a finding was last seen, and when its event was last written.
-type report struct{ seen, written time.Time }
-
 // finding is the problem of one pod.
 type finding struct {
 	found
@@ -72,16 +69,10 @@ type known struct {
 	first            []finding
 }
 
-// merge adds new findings. If all is false, the pass has not read all pods, and earlier findings are kept.
+// merge adds the findings of a pass. If the pass has not read all pods and found nothing, earlier findings are kept.
 func (k *known) merge(counts map[contract.Reason]int, first []finding, all bool, now time.Time) {
-	if !all {
-		for reason, count := range k.counts {
-			counts[reason] = max(counts[reason], count)
-		}
-	}
-	k.counts = counts
 	if all || len(first) > 0 {
-		k.first, k.seen = first, now
+		k.counts, k.first, k.seen = counts, first, now
 	}
 	if all {
 		k.all = now
@@ -116,40 +107,6 @@ func (k *known) sum() *contract.Problem {
 		text += fmt.Sprintf("; and %d more", more)
 	}
 	return &contract.Problem{Reason: k.first[0].reason, Detail: text}
-}
-
-// pass collects the results of one pass.
-type pass struct {
-	// read contains the lists that this pass has read completely.
-	read map[*known]bool
-	// reported contains findings with an event. If the pass finds them again, it updates report.seen.
-	reported map[found]report
-	now      time.Time
-	// fresh contains findings without a recent event, at most eventsAtOnce of them.
-	fresh []finding
-}
-
-// add adds a finding. Each namespace gets only a limited share of the events. Otherwise, a user who creates pods every
-// second could prevent events in other namespaces.
-func (p *pass) add(f finding) {
-	if had, ok := p.reported[f.found]; ok {
-		p.reported[f.found] = report{p.now, had.written}
-		if p.now.Sub(had.written) < eventAgain {
-			return
-		}
-	}
-	share := 0
-	for _, other := range p.fresh {
-		if other.found == f.found {
-			return
-		}
-		if other.namespace == f.namespace {
-			share++
-		}
-	}
-	if len(p.fresh) < eventsAtOnce && share < eventsOfNamespace {
-		p.fresh = append(p.fresh, f)
-	}
 }
 
 // shorten truncates a text that the pod's creator may control. It also removes characters that can't be printed.
