@@ -32,7 +32,6 @@ type Reconciler struct {
 	live      client.Reader // reads from the API server
 	events    events.EventRecorder
 	namespace string
-	record    record
 	now       func() time.Time
 
 	// The keys of all maps are names of Nodes. since is when a Node was first seen without an instance. forced contains
@@ -52,8 +51,7 @@ const discardedFor = time.Hour
 
 func newReconciler(api client.Client, live client.Reader, recorder events.EventRecorder, namespace string,
 	now func() time.Time) *Reconciler {
-	return &Reconciler{client: api, live: live, events: recorder, namespace: namespace, now: now,
-		record: record{client: api, namespace: namespace, now: now}}
+	return &Reconciler{client: api, live: live, events: recorder, namespace: namespace, now: now}
 }
 
 // Setup adds the controller to a manager. namespace is the operator's namespace.
@@ -143,7 +141,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	case mayBeClaimed: // check again later: no event tells whether the instance gets another Node
 		return ctrl.Result{RequeueAfter: policy.OrphanGrace}, nil
 	}
-	released, err := r.record.has(ctx, node.Name)
+	released, err := r.isReleased(ctx, node.Name)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
@@ -176,7 +174,7 @@ func (r *Reconciler) note(ctx context.Context, name string) error {
 	if _, forced := r.forced.Load(name); !forced {
 		return nil
 	}
-	if err := r.record.add(ctx, name); err != nil {
+	if err := r.addReleased(ctx, name); err != nil {
 		return err
 	}
 	r.forced.Delete(name)
@@ -227,7 +225,7 @@ func hasAddress(node *corev1.Node, i *v1alpha1.WindowsInstance) bool {
 
 // keep undoes this controller's changes if a Node has an instance again, except the cordon, which the join removes.
 func (r *Reconciler) keep(ctx context.Context, node *corev1.Node) error {
-	if err := r.record.drop(ctx, node.Name); err != nil {
+	if err := r.dropReleased(ctx, node.Name); err != nil {
 		return err
 	}
 	if _, marked := node.Annotations[contract.ReleasedAnnotation]; !marked {
@@ -244,7 +242,7 @@ func (r *Reconciler) carryOut(ctx context.Context, node *corev1.Node, verdict po
 			return fmt.Errorf("deleting node %s: %w", node.Name, err)
 		}
 		log.Info("deleted the node of a host that was released by force, or with its Machine")
-		return r.record.drop(ctx, node.Name)
+		return r.dropReleased(ctx, node.Name)
 	}
 	cordons := verdict.Cordon && !node.Spec.Unschedulable
 	releases := verdict.Release != "" && node.Annotations[contract.ReleasedAnnotation] != verdict.Release

@@ -310,7 +310,7 @@ func TestAHostWhoseRemovalWasForcedIsReleasedWhenItComesBackAndItsNodeGoesWithIt
 	if n, _ = r.look(t); n != nil {
 		t.Error("the host is clean, but its Node still exists")
 	}
-	if there, err := r.record.has(t.Context(), nodeName); err != nil || there {
+	if there, err := r.isReleased(t.Context(), nodeName); err != nil || there {
 		t.Errorf("the host is still recorded: %t, %v", there, err)
 	}
 }
@@ -371,7 +371,7 @@ func TestAHostThatIsListedAgainIsNoLongerReleased(t *testing.T) {
 	if n, _ := r.look(t); n.Annotations[contract.ReleasedAnnotation] != "" {
 		t.Error("the host is still released")
 	}
-	if there, err := r.record.has(t.Context(), nodeName); err != nil || there {
+	if there, err := r.isReleased(t.Context(), nodeName); err != nil || there {
 		t.Errorf("the host is still recorded: %t, %v", there, err)
 	}
 }
@@ -528,7 +528,7 @@ func TestOnlyAForcedRemovalIsRecorded(t *testing.T) {
 		r := newRig(t)
 		r.leave(removal)
 		r.look(t)
-		if there, err := r.record.has(t.Context(), nodeName); err != nil || there {
+		if there, err := r.isReleased(t.Context(), nodeName); err != nil || there {
 			t.Errorf("%s: %t, %v", removal, there, err)
 		}
 	}
@@ -537,14 +537,14 @@ func TestOnlyAForcedRemovalIsRecorded(t *testing.T) {
 func TestTheRecordForgetsHostsThatCanNotComeBack(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	if err := r.record.add(t.Context(), "old"); err != nil {
+	if err := r.addReleased(t.Context(), "old"); err != nil {
 		t.Fatal(err)
 	}
 	r.clock = r.clock.Add(recordLife + time.Hour)
-	if err := r.record.add(t.Context(), "new"); err != nil {
+	if err := r.addReleased(t.Context(), "new"); err != nil {
 		t.Fatal(err)
 	}
-	old, err := r.record.has(t.Context(), "old")
+	old, err := r.isReleased(t.Context(), "old")
 	if err != nil || old {
 		t.Errorf("old %t, %v", old, err)
 	}

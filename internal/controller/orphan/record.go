@@ -18,39 +18,34 @@ import (
 // because without a valid certificate, kubelet can't register a Node.
 const recordLife = 400 * 24 * time.Hour
 
-// record is the list of nodes whose hosts were released by force.
-type record struct {
-	client    client.Client
-	namespace string
-	now       func() time.Time
-}
-
-func (r record) list() *corev1.ConfigMap {
+// releasedNodes returns the ConfigMap with the nodes whose hosts were released by force, without its content.
+func (r *Reconciler) releasedNodes() *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: r.namespace, Name: contract.ReleasedConfigMap}}
 }
 
-func (r record) has(ctx context.Context, node string) (bool, error) {
-	list := r.list()
+// isReleased reports whether the host of a node was released by force.
+func (r *Reconciler) isReleased(ctx context.Context, node string) (bool, error) {
+	list := r.releasedNodes()
 	if err := r.client.Get(ctx, client.ObjectKeyFromObject(list), list); client.IgnoreNotFound(err) != nil {
 		return false, fmt.Errorf("reading ConfigMap %s: %w", list.Name, err)
 	}
 	return list.Data[node] != "", nil
 }
 
-func (r record) add(ctx context.Context, node string) error {
-	return r.change(ctx, func(data map[string]string) { data[node] = r.now().UTC().Format(time.RFC3339) })
+func (r *Reconciler) addReleased(ctx context.Context, node string) error {
+	return r.changeReleased(ctx, func(data map[string]string) { data[node] = r.now().UTC().Format(time.RFC3339) })
 }
 
-func (r record) drop(ctx context.Context, node string) error {
-	if there, err := r.has(ctx, node); err != nil || !there {
+func (r *Reconciler) dropReleased(ctx context.Context, node string) error {
+	if there, err := r.isReleased(ctx, node); err != nil || !there {
 		return err
 	}
-	return r.change(ctx, func(data map[string]string) { delete(data, node) })
+	return r.changeReleased(ctx, func(data map[string]string) { delete(data, node) })
 }
 
-// change edits and writes the list. It also removes expired entries.
-func (r record) change(ctx context.Context, edit func(data map[string]string)) error {
-	list := r.list()
+// changeReleased edits and writes the list of released nodes. It also removes expired entries.
+func (r *Reconciler) changeReleased(ctx context.Context, edit func(data map[string]string)) error {
+	list := r.releasedNodes()
 	_, err := controllerutil.CreateOrUpdate(ctx, r.client, list, func() error {
 		if list.Data == nil {
 			list.Data = map[string]string{}
