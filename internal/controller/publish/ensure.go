@@ -5,9 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
@@ -70,25 +68,6 @@ func ensure[T any, P interface {
 		p.meters.published.WithLabelValues(how).Inc()
 		p.tell.published(object, how)
 	}
-	return nil
-}
-
-// remove deletes a ConfigMap that the operator created and that nodes no longer need.
-func (p *publisher) remove(ctx context.Context, name string) error {
-	c := &corev1.ConfigMap{}
-	err := p.client.Get(ctx, client.ObjectKey{Namespace: p.Namespace, Name: name}, c)
-	switch {
-	case apierrors.IsNotFound(err):
-		return nil
-	case err != nil:
-		return fmt.Errorf("reading ConfigMap %s: %w", name, err)
-	case !isOurs(c) || !c.DeletionTimestamp.IsZero():
-		return nil
-	}
-	if err = p.client.Delete(ctx, c, exactly(c)); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("deleting ConfigMap %s: %w", name, err)
-	}
-	logf.FromContext(ctx).Info("deleted", "configMap", name)
 	return nil
 }
 

@@ -20,13 +20,10 @@ type PayloadSource struct {
 	CA []byte
 }
 
-// keepPayloadSource maintains the ConfigMap with the addresses of the payload servers, which daemons read. The
+// keepPayloadSource maintains the ConfigMap with the addresses of the payload servers, if any, which daemons read. The
 // ConfigMap is not part of a revision, because the payload server gets a new certificate whenever the operator starts.
 // If a daemon doesn't trust the server's certificate, the daemon reads this ConfigMap again.
 func (p *publisher) keepPayloadSource(ctx context.Context) error {
-	if len(p.PayloadSource.URLs) == 0 {
-		return p.remove(ctx, contract.PayloadSourceConfigMap)
-	}
 	return ensure(ctx, p, contract.PayloadSourceConfigMap, inPlace, func(c *corev1.ConfigMap) {
 		markOurs(&c.ObjectMeta)
 		c.Data, c.BinaryData = map[string]string{
@@ -94,10 +91,8 @@ func (p *publisher) keepRole(ctx context.Context, current string) error {
 	// Daemons need no watch on a named revision, because it is published before it is written to a Node. They only
 	// watch the Secret of the latest revision.
 	rules := []rbacv1.PolicyRule{rule("configmaps", configMaps, "list"), rule("secrets", secrets, "list"),
-		rule("secrets", []string{contract.LatestSecret}, "list", "watch")}
-	if len(p.PayloadSource.URLs) > 0 {
-		rules = append(rules, rule("configmaps", []string{contract.PayloadSourceConfigMap}, "list"))
-	}
+		rule("secrets", []string{contract.LatestSecret}, "list", "watch"),
+		rule("configmaps", []string{contract.PayloadSourceConfigMap}, "list")}
 	return ensure(ctx, p, contract.ServicesReaderRole, inPlace, func(role *rbacv1.Role) {
 		markOurs(&role.ObjectMeta)
 		role.Rules = rules

@@ -77,7 +77,7 @@ func TestDaemonsAreToldWhereThePayloadIs(t *testing.T) {
 	}
 	w.publisher.PayloadSource = PayloadSource{}
 	w.publish(t)
-	if w.source(t) != nil || mayRead(w.role(t), contract.PayloadSourceConfigMap) {
+	if c = w.source(t); c == nil || c.Data[contract.PayloadSourceURLs] != "" || c.Data[contract.PayloadSourceCA] != "" {
 		t.Error("without a payload server, daemons are told an address")
 	}
 }
@@ -90,14 +90,5 @@ func TestDaemonsAreToldOfThePayloadServerEvenWhileFactsAreMissing(t *testing.T) 
 	w.publish(t)
 	if w.source(t) == nil {
 		t.Error("daemons are not told the address")
-	}
-}
-
-func TestAConfigMapOfSomebodyElsesStaysWhereThereIsNoPayloadServer(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, configMap(contract.PayloadSourceConfigMap, func(c *corev1.ConfigMap) { c.Labels = nil }))
-	w.publish(t)
-	if w.source(t) == nil {
-		t.Error("the ConfigMap was deleted")
 	}
 }

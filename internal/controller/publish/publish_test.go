@@ -43,7 +43,7 @@ func TestTheManifestIsPublishedForTheDaemons(t *testing.T) {
 		t.Errorf("the ConfigMap decodes to %s, %v", manifest.Digest(), err)
 	}
 	rules := w.role(t).Rules
-	if len(rules) != 3 || rules[0].Resources[0] != "configmaps" || rules[1].Resources[0] != "secrets" {
+	if len(rules) != 4 || rules[0].Resources[0] != "configmaps" || rules[1].Resources[0] != "secrets" {
 		t.Fatalf("the role has the rules %v", rules)
 	}
 	for i, verbs := range [][]string{{"list"}, {"list"}, {"list", "watch"}} {
@@ -251,7 +251,7 @@ func TestAProblemOfRenderingIsTold(t *testing.T) {
 	if len(problems) != 1 || problems[0].Reason != contract.ReasonVersionUnsupported {
 		t.Errorf("problems are %v", problems)
 	}
-	if len(w.manifests(t)) > 0 {
+	if _, _, published := w.publisher.source.Published(); published {
 		t.Error("a revision is published")
 	}
 }

@@ -10,12 +10,9 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/blueprint"
@@ -60,7 +57,7 @@ func TestWhatIsNotPublicIsPublishedInASecretBeforeItsManifest(t *testing.T) {
 	w.publish(t)
 	desired := w.current(t)
 	name := "windows-services-" + desired.Revision
-	if want := []string{"create Secret " + name, "create ConfigMap " + name,
+	if want := []string{"create ConfigMap windows-payload-source", "create Secret " + name, "create ConfigMap " + name,
 		"create Role windows-services-reader", "create Secret windows-services-latest",
 		"create Secret windows-services-memory"}; !slices.Equal(*w.writes, want) {
 		t.Errorf("writes: %v", *w.writes)
@@ -213,7 +210,7 @@ func TestDaemonsReadOnlyWhatBelongsToAManifest(t *testing.T) {
 	w.publish(t)
 	current := w.current(t)
 	rules := w.role(t).Rules
-	if len(rules) != 3 || len(rules[0].ResourceNames) != 2 || !slices.Equal(rules[1].ResourceNames, []string{current.SecretName()}) {
+	if len(rules) != 4 || len(rules[0].ResourceNames) != 2 || !slices.Equal(rules[1].ResourceNames, []string{current.SecretName()}) {
 		t.Errorf("the role has %v", rules)
 	}
 	w.sweep(t)
@@ -274,36 +271,6 @@ func TestTheClusterCanInjectTheProxysCAs(t *testing.T) {
 	*w.writes = nil
 	if w.publish(t); len(*w.writes) > 0 {
 		t.Errorf("writes: %v", *w.writes)
-	}
-}
-
-// The write of another client may not concern nodes, so that it triggers no event. The operator must retry without an
-// event.
-func TestTheAddressesOfThePayloadGoThoughAnotherWroteThemMeanwhile(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.publisher.PayloadSource = PayloadSource{URLs: []string{"https://10.0.0.1:9183"}, CA: []byte(pem)}
-	w.publish(t)
-	w.publisher.PayloadSource = PayloadSource{}
-	watching, ok := w.client.(client.WithWatch)
-	if !ok {
-		t.Fatalf("%T does not support watches", w.client)
-	}
-	isMet := false
-	w.publisher.client = interceptor.NewClient(watching, interceptor.Funcs{Delete: func(ctx context.Context,
-		c client.WithWatch, o client.Object, options ...client.DeleteOption) error {
-		if o.GetName() == contract.PayloadSourceConfigMap && !isMet {
-			isMet = true
-			return apierrors.NewConflict(corev1.Resource("configmaps"), o.GetName(), nil)
-		}
-		return c.Delete(ctx, o, options...)
-	}})
-	if _, err := w.publisher.Reconcile(t.Context(), ctrl.Request{}); !apierrors.IsConflict(err) {
-		t.Errorf("the deletion is not retried at once: %v", err)
-	}
-	w.publish(t)
-	if _, ok = w.manifests(t)[contract.PayloadSourceConfigMap]; ok || !isMet {
-		t.Errorf("the ConfigMap exists: %t, another client wrote it: %t", ok, isMet)
 	}
 }
 

@@ -144,7 +144,7 @@ func TestOtherConfigMapsAreLeftAlone(t *testing.T) {
 	w.sweep(t)
 	*w.clock = w.clock.Add(2 * DefaultGrace)
 	w.sweep(t)
-	if got := w.manifests(t); len(got) != 3 {
+	if got := w.manifests(t); len(got) != 4 {
 		t.Errorf("there are %d ConfigMaps", len(got))
 	}
 }
