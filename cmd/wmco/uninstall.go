@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -14,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
 )
 
 const (
@@ -83,18 +83,13 @@ func checkUninstall(ctx context.Context, c client.Reader, namespace string, out 
 		if i.Spec.Source != nil && i.Spec.Source.Kind == v1alpha1.SourceMachine {
 			machines++
 		}
-		if len(names) < uninstallNamed {
-			names = append(names, i.Name)
-		}
-	}
-	if more := len(list.Items) - len(names); more > 0 {
-		names = append(names, fmt.Sprintf("and %d more", more))
+		names = append(names, i.Name)
 	}
 	fix := "remove their entries from the ConfigMap windows-instances, and WindowsInstances that you made yourself"
 	if machines > 0 {
 		fix += fmt.Sprintf("; for %d of them, scale the MachineSet to 0", machines)
 	}
 	return fmt.Errorf("%d WindowsInstances in namespace %s still need the operator (%s): %s, and wait until "+
-		"`kubectl get windowsinstances -n %s` shows none", len(list.Items), namespace, strings.Join(names, ", "), fix,
-		namespace)
+		"`kubectl get windowsinstances -n %s` shows none", len(list.Items), namespace,
+		contract.Few(names, uninstallNamed, ", "), fix, namespace)
 }

@@ -61,18 +61,11 @@ func certificates(b Bundle, now time.Time) (all []string, rejected []*contract.P
 		return slices.Compact(all), nil
 	}
 	return slices.Compact(all), []*contract.Problem{
-		contract.NewProblem(contract.ReasonCertificateRejected, "%s: %s", b.Source, some(flaws)),
+		contract.NewProblem(contract.ReasonCertificateRejected, "%s: %s", b.Source, contract.Few(flaws, named, "; ")),
 	}
 }
 
 const named = 3
-
-func some(flaws []string) string {
-	if len(flaws) <= named {
-		return strings.Join(flaws, "; ")
-	}
-	return fmt.Sprintf("%s; and %d more", strings.Join(flaws[:named], "; "), len(flaws)-named)
-}
 
 // shown is the maximum length, in bytes, of a user's text that a message repeats.
 const shown = 80

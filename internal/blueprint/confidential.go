@@ -77,7 +77,7 @@ func pullSecret(f Facts, before contract.Confidential) ([]byte, []*contract.Prob
 	}
 	if unusable := parsed.Unusable(); len(unusable) > 0 {
 		return bytes.Clone(raw), []*contract.Problem{contract.NewProblem(contract.ReasonPullSecretInvalid,
-			"nodes can't use these entries of the pull secret: %s", some(unusable))}
+			"nodes can't use these entries of the pull secret: %s", contract.Few(unusable, named, "; "))}
 	}
 	return bytes.Clone(raw), nil
 }

@@ -1,6 +1,7 @@
 package contract
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 )
@@ -22,4 +23,13 @@ func CountAre(n int, noun string) string {
 		return Count(n, noun) + " is"
 	}
 	return Count(n, noun) + " are"
+}
+
+// Few returns the first texts of a list as one text, and says how many more there are.
+func Few(all []string, most int, separator string) string {
+	few := strings.Join(all[:min(len(all), most)], separator)
+	if more := len(all) - most; more > 0 {
+		few += fmt.Sprintf("%sand %d more", separator, more)
+	}
+	return few
 }

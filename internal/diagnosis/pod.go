@@ -65,7 +65,7 @@ func OfPod(pod *corev1.Pod, classes []nodev1.RuntimeClass, findings []lint.Findi
 		}
 		d.fact("RuntimeClass", "%s", *class)
 	}
-	d.fact("builds", "%s", named(lint.ClusterOf(s.Nodes, classes).Builds))
+	d.fact("builds", "%s", contract.Few(lint.ClusterOf(s.Nodes, classes).Builds, maxNamed, ", "))
 	d.order()
 	return d
 }

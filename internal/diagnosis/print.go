@@ -241,8 +241,8 @@ func (r *Rollout) print(p *paper) {
 		doing := strings.TrimSpace(string(one.Purpose) + " " + string(one.Step))
 		slots = append(slots, fmt.Sprintf("%s (%s %s)", one.Node, doing, p.age(one.Since)))
 	}
-	p.entry("BUDGET", "maxUnavailable %s, %d unavailable, %d disrupted%s", r.MaxUnavailable, r.Unavailable,
-		len(slots), after(": ", named(slots)))
+	p.entry("BUDGET", "%s", strings.TrimSuffix(fmt.Sprintf("maxUnavailable %s, %d unavailable, %d disrupted: %s",
+		r.MaxUnavailable, r.Unavailable, len(slots), contract.Few(slots, maxNamed, ", ")), ": "))
 	if r.Closed != "" {
 		p.mark(false, "WINDOW", "%s", r.Closed)
 	}
@@ -283,7 +283,7 @@ func (s *Status) printGroups(p *paper) {
 		word := map[bool]string{true: "FAILING", false: "WAITING"}[g.Failing]
 		what := strings.TrimSpace(g.Code + " " + cmp.Or(g.Reason, string(g.Phase)))
 		p.mark(g.Failing, word, "%d × %s, the longest for %s: %s", len(g.Hosts), what, p.age(g.Since),
-			named(g.Hosts))
+			contract.Few(g.Hosts, maxNamed, ", "))
 		if g.Message != "" {
 			p.entry("", "%s", short(g.Message))
 		}
@@ -336,26 +336,12 @@ func bar(done, total int) string {
 	return "[" + strings.Repeat("#", filled) + strings.Repeat("-", barWidth-filled) + "]"
 }
 
-func named(names []string) string {
-	if len(names) <= maxNamed {
-		return strings.Join(names, ", ")
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(names[:maxNamed], ", "), len(names)-maxNamed)
-}
-
 func short(text string) string {
 	const most = 300
 	if runes := []rune(text); len(runes) > most {
 		return string(runes[:most-1]) + "…"
 	}
 	return text
-}
-
-func after(word, text string) string {
-	if text == "" {
-		return ""
-	}
-	return word + text
 }
 
 // Print writes a diagnosis as text for people: first the symptom, then causes and fixes, then other facts and events.

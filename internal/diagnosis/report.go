@@ -37,7 +37,7 @@ func (d *Diagnosis) Report(r *contract.NodeReport, now time.Time) {
 		}
 	}
 	d.some("service", rest)
-	d.fact("services", "%s run", strings.Join(first(running), ", "))
+	d.fact("services", "%s run", contract.Few(running, mostOfEach, ", "))
 	var absent, networks []string
 	for _, n := range r.Networks {
 		if n.Absent {
@@ -47,7 +47,7 @@ func (d *Diagnosis) Report(r *contract.NodeReport, now time.Time) {
 		networks = append(networks, strings.TrimSpace(n.Name+" "+n.Subnet))
 	}
 	d.some("network", absent)
-	d.fact("networks", "%s", strings.Join(first(networks), ", "))
+	d.fact("networks", "%s", contract.Few(networks, mostOfEach, ", "))
 	d.reconciled(r.Reconciled)
 	d.order()
 }

@@ -16,6 +16,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
+// maxEvents is the maximum number of events in a diagnosis. A node may create any number.
+const maxEvents = 200
+
 // certificateNotice is the remaining lifetime of a daemon's certificate below which there is a notice. A daemon renews
 // its certificate after 60 to 70 % of 14 days. So if only four days are left, the renewal is overdue.
 const certificateNotice = 4 * 24 * time.Hour
@@ -86,7 +89,8 @@ func (d *Diagnosis) fact(name, format string, args ...any) {
 	}
 }
 
-// order puts problems before notices and removes duplicates. It sorts events: the newest first.
+// order puts problems before notices and removes duplicates. It sorts events, the newest first, and keeps maxEvents of
+// them.
 func (d *Diagnosis) order() {
 	once := []Finding{}
 	for _, f := range d.Findings {
@@ -99,6 +103,7 @@ func (d *Diagnosis) order() {
 	})
 	d.Findings = once
 	slices.SortStableFunc(d.Events, func(a, b Event) int { return b.Time.Compare(a.Time.Time) })
+	d.Events = d.Events[:min(len(d.Events), maxEvents)]
 }
 
 // OfHost explains the state of a host. instance and node are nil if the host has no WindowsInstance or no Node.
@@ -197,8 +202,9 @@ func (d *Diagnosis) turn(i *v1alpha1.WindowsInstance, s Snapshot) {
 	for _, slot := range rollout.Slots {
 		holders = append(holders, slot.Node)
 	}
-	d.fact("rollout", "%s; maxUnavailable %s, in use by %d%s", cmp.Or(rollout.Message, string(rollout.Phase),
-		"unknown"), rollout.MaxUnavailable, len(holders), after(": ", named(holders)))
+	d.fact("rollout", "%s", strings.TrimSuffix(fmt.Sprintf("%s; maxUnavailable %s, in use by %d: %s", cmp.Or(
+		rollout.Message, string(rollout.Phase), "unknown"), rollout.MaxUnavailable, len(holders),
+		contract.Few(holders, maxNamed, ", ")), ": "))
 	if rollout.Phase == v1alpha1.RolloutHalted {
 		d.add(Problem, "rollout", contract.ReasonRolloutHalted, "%s", rollout.Message)
 	}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -182,9 +181,5 @@ func some(who []string) string {
 		return ""
 	}
 	slices.Sort(who)
-	more := ""
-	if len(who) > few {
-		more = fmt.Sprintf(", and %d more", len(who)-few)
-	}
-	return " (" + strings.Join(who[:min(few, len(who))], ", ") + more + ")"
+	return " (" + contract.Few(who, few, ", ") + ")"
 }

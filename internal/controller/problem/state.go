@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -89,11 +88,7 @@ func Sum(problems []*contract.Problem) (all []*contract.Problem) {
 	}
 	for _, reason := range slices.Sorted(maps.Keys(details)) {
 		each := slices.Sorted(slices.Values(details[reason]))
-		text := strings.Join(each[:min(named, len(each))], "; ")
-		if more := len(each) - named; more > 0 {
-			text += fmt.Sprintf("; and %d more", more)
-		}
-		all = append(all, contract.NewProblem(reason, "%s", text))
+		all = append(all, contract.NewProblem(reason, "%s", contract.Few(each, named, "; ")))
 	}
 	return all
 }

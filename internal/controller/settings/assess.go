@@ -250,7 +250,7 @@ func upgradeMessage(busy []string, lacks []*contract.Problem) string {
 	switch {
 	case len(busy) > 0:
 		return fmt.Sprintf("%s joining, leaving or being upgraded: %s",
-			contract.CountAre(len(busy), "host"), some(busy))
+			contract.CountAre(len(busy), "host"), contract.Few(busy, maxNamedInMessage, ", "))
 	case len(lacks) > 0:
 		return "a prerequisite is missing: " + lacks[0].Error()
 	}
@@ -261,7 +261,7 @@ func degradedMessage(failing []string, f Facts, settings int) string {
 	var words []string
 	if len(failing) > 0 {
 		words = append(words, fmt.Sprintf("%s failing: %s (see kubectl get wininst)",
-			contract.CountAre(len(failing), "host"), some(failing)))
+			contract.CountAre(len(failing), "host"), contract.Few(failing, maxNamedInMessage, ", ")))
 	}
 	if len(f.Rejected) > 0 {
 		words = append(words, fmt.Sprintf("%s not valid in %s (see status.rejectedEntries)",
@@ -278,13 +278,6 @@ func degradedMessage(failing []string, f Facts, settings int) string {
 		return "no host fails"
 	}
 	return strings.Join(words, "; ")
-}
-
-func some(names []string) string {
-	if len(names) > maxNamedInMessage {
-		return strings.Join(names[:maxNamedInMessage], ", ") + ", …"
-	}
-	return strings.Join(names, ", ")
 }
 
 func set(status *v1alpha1.WindowsMachineConfigStatus, f Facts, kind string, state bool, whenTrue, whenFalse,
