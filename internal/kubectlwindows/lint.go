@@ -106,7 +106,7 @@ func (p *plugin) lint(ctx context.Context, o lintOptions, args []string) (findin
 	}
 	var ask lint.Images
 	if o.registry {
-		ask = lint.Registries{}
+		ask = lint.AskRegistry
 	}
 	return append(findings{}, lint.Check(ctx, templates, cluster, ask)...), failed
 }

@@ -102,7 +102,7 @@ func (r *reader) whyPod(ctx context.Context, pod *corev1.Pod, s diagnosis.Snapsh
 	s.Unread = unread(s.Unread, "RuntimeClasses", r.List(ctx, &classes))
 	var ask lint.Images
 	if images {
-		ask = lint.Registries{}
+		ask = lint.AskRegistry
 	}
 	findings := lint.Check(ctx, []lint.Template{diagnosis.PodTemplate(pod)},
 		lint.ClusterOf(s.Nodes, classes.Items), ask)

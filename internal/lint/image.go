@@ -20,10 +20,8 @@ type Offer struct {
 	Builds []int
 }
 
-// Images finds the platforms that an image supports. Check calls Offer once for each image, from several goroutines.
-type Images interface {
-	Offer(ctx context.Context, image string) (Offer, error)
-}
+// Images finds the platforms that an image supports. Check calls it once for each image, from several goroutines.
+type Images func(ctx context.Context, image string) (Offer, error)
 
 const atOnce = 8
 
@@ -62,7 +60,7 @@ func ask(ctx context.Context, templates []Template, images Images) map[string]an
 			}
 			asked.Insert(c.Image)
 			group.Go(func() error {
-				offer, err := images.Offer(ctx, c.Image)
+				offer, err := images(ctx, c.Image)
 				mu.Lock()
 				defer mu.Unlock()
 				answers[c.Image] = answer{offer, err}

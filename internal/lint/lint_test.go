@@ -35,7 +35,7 @@ func mixed() lint.Cluster {
 // catalog is a registry that knows the images in the map.
 type catalog map[string]lint.Offer
 
-func (c catalog) Offer(_ context.Context, image string) (lint.Offer, error) {
+func (c catalog) offer(_ context.Context, image string) (lint.Offer, error) {
 	offer, found := c[image]
 	if !found {
 		return lint.Offer{}, errors.New("not found")
@@ -93,7 +93,7 @@ func TestA74_LintSaysWhatWillNotRunOnWindowsAndWhy(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			findings := lint.Check(t.Context(), templates, mixed(), images())
+			findings := lint.Check(t.Context(), templates, mixed(), images().offer)
 			var out bytes.Buffer
 			if err := lint.Print(&out, findings); err != nil {
 				t.Fatal(err)
@@ -248,7 +248,7 @@ func TestA74_ANodeRunsImagesBackToTheReleaseBefore(t *testing.T) {
 		{"10.0.26100", 26100, true}, {"10.0.26100", 26200, false},
 	} {
 		found := ofImages(t, templates, lint.Cluster{Builds: []string{c.node}},
-			catalog{"app": {Systems: []string{"windows"}, Builds: []int{c.image}}})
+			catalog{"app": {Systems: []string{"windows"}, Builds: []int{c.image}}}.offer)
 		if (len(found) == 0) != c.fits {
 			t.Errorf("an image of %d on a node of %s: %+v", c.image, c.node, found)
 		}
@@ -277,7 +277,7 @@ func TestA74_AnAnswerHoldsForEachUseOfItsImage(t *testing.T) {
 		t.Fatal(err)
 	}
 	var found []string
-	for _, f := range ofImages(t, templates, mixed(), offers) {
+	for _, f := range ofImages(t, templates, mixed(), offers.offer) {
 		found = append(found, f.Object.Name+" "+f.Message)
 	}
 	want := []string{"first nginx has no variant for Windows, only for linux",

@@ -22,15 +22,10 @@ const (
 	maxAnswer = 8 << 20
 )
 
-// Registries implements Images. It asks the registry in an image's name, with the credentials of docker login or podman
-// login.
-type Registries struct{}
-
-var _ Images = Registries{}
-
-// Offer reads the manifest of an image. If the manifest is for a single platform, Offer also reads the configuration of
-// the image, which contains the platform.
-func (Registries) Offer(ctx context.Context, image string) (Offer, error) {
+// AskRegistry implements Images. It reads the manifest of an image from the registry in the image's name, with the
+// credentials of docker login or podman login. If the manifest is for a single platform, AskRegistry also reads the
+// configuration of the image, which contains the platform.
+func AskRegistry(ctx context.Context, image string) (Offer, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	reference, err := name.ParseReference(image)

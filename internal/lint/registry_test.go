@@ -65,7 +65,7 @@ func TestA74_TheRegistryIsAskedForWhichBuildsAnImageIs(t *testing.T) {
 		"/one:1":  {Systems: []string{"windows"}, Builds: []int{20348}},
 		"/many:1": {Systems: []string{"linux", "windows"}, Builds: []int{17763, 26100}},
 	} {
-		got, err := lint.Registries{}.Offer(t.Context(), host+what)
+		got, err := lint.AskRegistry(t.Context(), host+what)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -86,7 +86,7 @@ func TestA74_ARegistryThatDoesNotAnswerIsAWarning(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	findings := ofImages(t, templates, mixed(), lint.Registries{})
+	findings := ofImages(t, templates, mixed(), lint.AskRegistry)
 	if len(findings) != 1 || findings[0].Severity != lint.Warning || findings[0].Rule != "image" {
 		t.Errorf("found %+v", findings)
 	}
@@ -100,7 +100,7 @@ func TestA74_AnAnswerOfARegistryThatIsTooLongIsNotCutInSilence(t *testing.T) {
 		_, _ = io.WriteString(w, `{"schemaVersion":2,"manifests":[]}`+strings.Repeat(" ", 9<<20))
 	}))
 	t.Cleanup(server.Close)
-	_, err := lint.Registries{}.Offer(t.Context(), strings.TrimPrefix(server.URL, "http://")+"/endless:1")
+	_, err := lint.AskRegistry(t.Context(), strings.TrimPrefix(server.URL, "http://")+"/endless:1")
 	if !response.IsTooLarge(err) {
 		t.Errorf("the error is %v", err)
 	}
@@ -114,7 +114,7 @@ func TestHeadersOfARegistryWithoutEndAreRefused(t *testing.T) {
 		_, _ = io.WriteString(w, `{"schemaVersion":2,"manifests":[]}`)
 	}))
 	t.Cleanup(server.Close)
-	_, err := lint.Registries{}.Offer(t.Context(), strings.TrimPrefix(server.URL, "http://")+"/endless:1")
+	_, err := lint.AskRegistry(t.Context(), strings.TrimPrefix(server.URL, "http://")+"/endless:1")
 	if err == nil || !strings.Contains(err.Error(), "response headers exceeded") {
 		t.Errorf("the error is %v", err)
 	}
