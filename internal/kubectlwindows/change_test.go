@@ -217,10 +217,10 @@ func addFile(t *testing.T, at *terminal) {
 		}
 	}
 	add(1, "W101", "address,username\n10.9.0.1,Administrator\n10.9.0.999,Administrator\n")
-	add(1, "W113", "address\n10.9.0.1\n")
+	add(1, "has no username", "address\n10.9.0.1\n")
 	add(1, "twice", "address,username\n10.9.0.1,x\n10.9.0.1,y\n")
 	add(1, "wrong number of fields", "address,username\n10.9.0.1\n")
-	add(1, `column "password"`, "address,password\n10.9.0.1,x\n")
+	add(1, "unknown setting password", "address,password\n10.9.0.1,x\n")
 	add(1, "not a number", "address,port\n10.9.0.1,ssh\n", "--username", "x")
 	add(1, "first line", "10.9.0.1,Administrator\n10.9.0.2,Administrator\n")
 	add(1, "listed already with other settings", "address,username\n10.9.0.1,x\n10.0.0.9,y\n")

@@ -40,7 +40,9 @@ type plugin struct {
 	// operator is the operator's namespace.
 	operator string
 	output   string
-	now      func() time.Time
+	// watch updates the output until Ctrl-C.
+	watch bool
+	now   func() time.Time
 }
 
 // Run runs the plugin with the given arguments and returns the exit code. The first argument is the path of the
@@ -114,7 +116,8 @@ func (p *plugin) outputFlag(command *cobra.Command, formats ...string) {
 }
 
 func (p *plugin) style() diagnosis.Style {
-	style := diagnosis.Style{Now: p.now(), Wide: p.output == "wide", Color: printers.AllowsColorOutput(p.Out)}
+	style := diagnosis.Style{Now: p.now(), Wide: p.output == "wide", Bars: p.watch,
+		Color: printers.AllowsColorOutput(p.Out)}
 	if size := (term.TTY{Out: p.Out}).GetSize(); size != nil {
 		style.Width = int(size.Width)
 	}

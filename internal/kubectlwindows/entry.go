@@ -83,7 +83,7 @@ contains a token that is worth one join. Run "add --by-itself" again for another
 		}
 		hosts := map[string]string{}
 		if o.file == "" {
-			hosts[args[0]] = o.entry()
+			hosts[args[0]] = entry(o.settings())
 		} else if err := e.readHosts(hosts, o); err != nil {
 			return err
 		}
@@ -116,20 +116,28 @@ func (o *addOptions) addFlags(command *cobra.Command) {
 	}
 }
 
-// entry returns the value of a host's entry in the ConfigMap windows-instances.
-func (o *addOptions) entry() string {
-	value := "username=" + o.user
+// settings returns the settings of a host's entry that the flags set.
+func (o *addOptions) settings() map[string]string {
+	settings := map[string]string{"username": o.user, "hostKey": o.hostKey}
 	if o.port != contract.SSHPort {
-		value += fmt.Sprintf("\nport=%d", o.port)
+		settings["port"] = strconv.Itoa(int(o.port))
 	}
-	if o.hostKey != "" {
-		value += "\nhostKey=" + o.hostKey
-	}
-	return value
+	return settings
 }
 
-// readHosts reads hosts from a file of comma-separated values, and adds their entries to the map hosts. If a line of
-// the file lacks a value, readHosts uses the value of the flag.
+// entry returns the value of a host's entry in the ConfigMap windows-instances. It omits settings without a value.
+func entry(settings map[string]string) string {
+	var lines []string
+	for _, name := range slices.Backward(slices.Sorted(maps.Keys(settings))) { // the user first
+		if settings[name] != "" {
+			lines = append(lines, name+"="+settings[name])
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+// readHosts reads hosts from a file of comma-separated values, and adds their entries to the map hosts. A column is a
+// setting of an entry. If a line of the file lacks a value, readHosts uses the value of the flag.
 func (e *editor) readHosts(hosts map[string]string, o addOptions) error {
 	in := e.In
 	if o.file != "-" {
@@ -151,36 +159,21 @@ func (e *editor) readHosts(hosts map[string]string, o addOptions) error {
 			"host", o.file)
 	}
 	for _, row := range rows[1:] {
-		address, one := "", o
+		settings := o.settings()
 		for i, value := range row {
-			if value = strings.TrimSpace(value); value == "" {
-				continue
-			}
-			switch column := strings.TrimSpace(rows[0][i]); column {
-			case "address":
-				address = value
-			case "username":
-				one.user = value
-			case "hostKey":
-				one.hostKey = value
-			case "port":
-				port, err := strconv.ParseUint(value, 10, 16)
-				if err != nil {
-					return fmt.Errorf("host %s in %s: the port %q is not a number up to 65535", address, o.file, value)
-				}
-				one.port = uint16(port)
-			default:
-				return fmt.Errorf("%s has the column %q; columns are address, username, port and hostKey", o.file,
-					column)
+			if value = strings.TrimSpace(value); value != "" {
+				settings[strings.TrimSpace(rows[0][i])] = value
 			}
 		}
+		address := settings["address"]
+		delete(settings, "address")
 		if address == "" {
 			return fmt.Errorf("%s has a line without an address", o.file)
 		}
 		if _, twice := hosts[address]; twice {
 			return fmt.Errorf("%s has the address %q twice", o.file, address)
 		}
-		hosts[address] = one.entry()
+		hosts[address] = entry(settings)
 	}
 	return nil
 }

@@ -19,8 +19,8 @@ type printable interface {
 	Healthy() bool
 }
 
-// print prints the result in the format of the flag -o.
-func (p *plugin) print(found printable) error {
+// print prints the result in the format of the flag -o. In text, it uses the style of the terminal.
+func (p *plugin) print(out io.Writer, found printable) error {
 	var text string
 	var err error
 	switch p.output {
@@ -29,10 +29,10 @@ func (p *plugin) print(found printable) error {
 	case "yaml":
 		text, err = toYAML(found)
 	default:
-		return found.Print(p.Out, p.style())
+		return found.Print(out, p.style())
 	}
 	if err == nil {
-		_, err = io.WriteString(p.Out, text)
+		_, err = io.WriteString(out, text)
 	}
 	return err
 }
@@ -40,7 +40,7 @@ func (p *plugin) print(found printable) error {
 // show prints a result. incomplete is the error that kept the result from being complete, or nil. show returns this
 // error. If there is no error and the result contains a problem, show returns errUnhealthy.
 func (p *plugin) show(found printable, incomplete error) error {
-	err := errors.Join(incomplete, p.print(found))
+	err := errors.Join(incomplete, p.print(p.Out, found))
 	if err == nil && !found.Healthy() {
 		return errUnhealthy
 	}

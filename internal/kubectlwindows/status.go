@@ -1,9 +1,9 @@
 package kubectlwindows
 
 import (
-	"bytes"
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -17,7 +17,7 @@ import (
 const watchEvery = 5 * time.Second
 
 func (p *plugin) statusCommand() *cobra.Command {
-	watch, html := false, false
+	html := false
 	command := &cobra.Command{
 		Use:   "status",
 		Short: "Show all hosts, the rollout, and why hosts wait or fail, on one screen",
@@ -43,7 +43,7 @@ code is 2 if there is a problem. Missing parts of the payload are shown, but don
 			if err != nil {
 				return err
 			}
-			if watch {
+			if p.watch {
 				return p.watchStatus(command.Context(), r)
 			}
 			status, err := r.status(command.Context())
@@ -60,7 +60,7 @@ code is 2 if there is a problem. Missing parts of the payload are shown, but don
 			return p.show(&status, nil)
 		},
 	}
-	command.Flags().BoolVarP(&watch, "watch", "w", false, "update the screen when something changes, until Ctrl-C")
+	command.Flags().BoolVarP(&p.watch, "watch", "w", false, "update the screen when something changes, until Ctrl-C")
 	command.Flags().BoolVar(&html, "html", false, "print a web page")
 	p.outputFlag(command, "wide", "json", "yaml")
 	command.MarkFlagsMutuallyExclusive("html", "watch")
@@ -105,16 +105,8 @@ func (p *plugin) screen(ctx context.Context, r *reader) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	var text bytes.Buffer
-	drawn := *p
-	drawn.Out = &text
-	if p.output != "" && p.output != "wide" {
-		err = drawn.print(&status)
-	} else {
-		style := p.style()
-		style.Bars = true
-		err = status.Print(&text, style)
-	}
+	var text strings.Builder
+	err = p.print(&text, &status)
 	return text.String(), err
 }
 

@@ -29,12 +29,11 @@ func (a *awaiting) addFlags(command *cobra.Command, until string) {
 	command.Flags().DurationVar(&a.timeout, "timeout", 30*time.Minute, "how long --wait waits")
 }
 
-// await prints each change of the named hosts until all of them are done or the time limit ends. The function `is`
-// reports whether a host is done. The function `find` returns the WindowsInstance of a name, or nil if there is none.
-// If the API server can't be read, await tries again.
+// await prints each change of the named hosts until all of them are done or the time limit ends. The function look
+// returns the WindowsInstance of a name, or nil if there is none, and whether the host is done. If the API server can't
+// be read, await tries again.
 func (e *editor) await(ctx context.Context, a awaiting, names []string, done string,
-	find func(all []v1alpha1.WindowsInstance, name string) *v1alpha1.WindowsInstance,
-	is func(host *diagnosis.Host) bool) error {
+	look func(all []v1alpha1.WindowsInstance, name string) (*v1alpha1.WindowsInstance, bool)) error {
 	if !a.wait || e.dryRun != cmdutil.DryRunNone {
 		return nil
 	}
@@ -54,11 +53,8 @@ func (e *editor) await(ctx context.Context, a awaiting, names []string, done str
 		}
 		failed = nil
 		left = slices.DeleteFunc(left, func(name string) bool {
-			var host *diagnosis.Host
-			if one := find(all, name); one != nil {
-				host = new(diagnosis.HostOf(one))
-			}
-			isDone, text := is(host), progress(host)
+			one, isDone := look(all, name)
+			text := progress(one)
 			if isDone {
 				text = fmt.Sprintf("%s after %s", done, e.now().Sub(begun).Round(time.Second))
 			}
@@ -83,10 +79,11 @@ func (e *editor) await(ctx context.Context, a awaiting, names []string, done str
 }
 
 // progress describes what a host does, and why it waits or fails.
-func progress(host *diagnosis.Host) string {
-	if host == nil {
+func progress(instance *v1alpha1.WindowsInstance) string {
+	if instance == nil {
 		return "the operator has not begun"
 	}
+	host := diagnosis.HostOf(instance)
 	text := strings.TrimSuffix(string(host.Phase)+"/"+string(host.Step), "/")
 	if host.Reason != "" {
 		text += fmt.Sprintf(": %s %s: %s", host.Code, host.Reason, host.Message)
@@ -99,15 +96,15 @@ func progress(host *diagnosis.Host) string {
 
 // awaitReady waits until hosts are Ready.
 func (e *editor) awaitReady(ctx context.Context, a awaiting, names ...string) error {
-	return e.await(ctx, a, names, "Ready", func(all []v1alpha1.WindowsInstance, name string) *v1alpha1.WindowsInstance {
+	return e.await(ctx, a, names, "Ready", func(all []v1alpha1.WindowsInstance,
+		name string) (*v1alpha1.WindowsInstance, bool) {
 		for i, one := range all {
 			if strings.EqualFold(name, one.Spec.Address) || strings.EqualFold(name, one.Name) {
-				return &all[i]
+				host := diagnosis.HostOf(&one)
+				return &all[i], host.Ready && cmp.Or(host.Step, v1alpha1.StepWaiting) == v1alpha1.StepWaiting
 			}
 		}
-		return nil
-	}, func(host *diagnosis.Host) bool {
-		return host != nil && host.Ready && cmp.Or(host.Step, v1alpha1.StepWaiting) == v1alpha1.StepWaiting
+		return nil, false
 	})
 }
 
@@ -115,13 +112,13 @@ func (e *editor) awaitReady(ctx context.Context, a awaiting, names ...string) er
 func (e *editor) awaitRemoved(ctx context.Context, a awaiting, before []v1alpha1.WindowsInstance,
 	names []string) error {
 	return e.await(ctx, a, names, "removed", func(all []v1alpha1.WindowsInstance,
-		name string) *v1alpha1.WindowsInstance {
+		name string) (*v1alpha1.WindowsInstance, bool) {
 		was, _ := findInstance(before, name) // remove has already refused ambiguous names
 		for i := range all {
 			if was != nil && all[i].UID == was.UID {
-				return &all[i]
+				return &all[i], false
 			}
 		}
-		return nil
-	}, func(host *diagnosis.Host) bool { return host == nil })
+		return nil, true
+	})
 }
