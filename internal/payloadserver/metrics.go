@@ -1,9 +1,8 @@
 package payloadserver
 
 import (
-	"fmt"
-
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
 // Results of requests in the metrics.
@@ -30,33 +29,26 @@ type meters struct {
 	waiting  prometheus.Gauge
 }
 
-func newMeters(registry prometheus.Registerer) (*meters, error) {
-	m := &meters{
-		bytes: prometheus.NewCounter(prometheus.CounterOpts{
+// newMeters creates the metrics. It registers them if registry is not nil.
+func newMeters(registry prometheus.Registerer) *meters {
+	auto := promauto.With(registry)
+	return &meters{
+		bytes: auto.NewCounter(prometheus.CounterOpts{
 			Name: "wmco_payload_sent_bytes_total", Help: "Bytes of the payload that daemons fetched.",
 		}),
-		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+		requests: auto.NewCounterVec(prometheus.CounterOpts{
 			Name: "wmco_payload_requests_total", Help: "Requests for parts of the payload, by result: " +
 				"sent, cut, busy, refused, missing, failed.",
 		}, []string{"result"}),
-		failed: prometheus.NewCounterVec(prometheus.CounterOpts{
+		failed: auto.NewCounterVec(prometheus.CounterOpts{
 			Name: "wmco_payload_failed_connections_total", Help: "Connections to the payload server that ended " +
 				"without a request, by reason: certificate (none was shown), full (too many were open).",
 		}, []string{"reason"}),
-		sending: prometheus.NewGauge(prometheus.GaugeOpts{
+		sending: auto.NewGauge(prometheus.GaugeOpts{
 			Name: "wmco_payload_transfers", Help: "Transfers of the payload in progress.",
 		}),
-		waiting: prometheus.NewGauge(prometheus.GaugeOpts{
+		waiting: auto.NewGauge(prometheus.GaugeOpts{
 			Name: "wmco_payload_waiting", Help: "Requests that wait until another transfer ends.",
 		}),
 	}
-	if registry == nil {
-		return m, nil
-	}
-	for _, c := range []prometheus.Collector{m.bytes, m.requests, m.failed, m.sending, m.waiting} {
-		if err := registry.Register(c); err != nil {
-			return nil, fmt.Errorf("registering metrics: %w", err)
-		}
-	}
-	return m, nil
 }

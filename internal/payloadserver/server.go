@@ -110,12 +110,9 @@ func New(options Options) (*PayloadServer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the payload server's certificate: %w", err)
 	}
-	meters, err := newMeters(options.Registry)
-	if err != nil {
-		return nil, fmt.Errorf("creating a payload server: %w", err)
-	}
 	return &PayloadServer{Options: options, certificate: certificate, trusted: trusted,
-		turns: make(chan struct{}, options.Transfers), shares: shares{nodes: map[string]int{}}, meters: meters}, nil
+		turns: make(chan struct{}, options.Transfers), shares: shares{nodes: map[string]int{}},
+		meters: newMeters(options.Registry)}, nil
 }
 
 // Certificate returns the server's certificate and its CA, as PEM. Each call of New creates new ones.

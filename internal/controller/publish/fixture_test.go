@@ -120,10 +120,7 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 				return c.Delete(ctx, o, opts...)
 			},
 		}).Build()
-	m, err := newMeters(prometheus.NewRegistry())
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := newMeters(prometheus.NewRegistry())
 	clock := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	now := func() time.Time { return clock }
 	facts := &factsStub{facts: goodFacts()}

@@ -57,13 +57,9 @@ type Options struct {
 
 // Setup adds the controller to a manager. It returns the Source that the controller updates.
 func Setup(mgr ctrl.Manager, options Options) (*Source, error) {
-	meters, err := newMeters(options.Registry)
-	if err != nil {
-		return nil, err
-	}
-	p := &publisher{Options: options, client: mgr.GetClient(), source: &Source{}, meters: meters,
+	p := &publisher{Options: options, client: mgr.GetClient(), source: &Source{}, meters: newMeters(options.Registry),
 		tell: recorder{events: mgr.GetEventRecorder(contract.OperatorServiceAccount)}}
-	if err = p.setup(mgr); err != nil {
+	if err := p.setup(mgr); err != nil {
 		return nil, fmt.Errorf("setting up the publish controller: %w", err)
 	}
 	return p.source, nil

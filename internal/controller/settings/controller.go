@@ -85,16 +85,13 @@ func Setup(mgr ctrl.Manager, options Options) error {
 	if options.Events == nil {
 		options.Events = mgr.GetEventRecorder(contract.OperatorServiceAccount)
 	}
-	meters, err := newMeters(metrics.Registry)
-	if err != nil {
-		return err
-	}
-	r := &Reconciler{Options: options, client: mgr.GetClient(), live: mgr.GetAPIReader(), meters: meters, now: time.Now}
+	r := &Reconciler{Options: options, client: mgr.GetClient(), live: mgr.GetAPIReader(),
+		meters: newMeters(metrics.Registry), now: time.Now}
 	one := watch.One("", contract.MachineConfigObject)
 	enqueue := handler.EnqueueRequestsFromMapFunc(one)
 	start := batch.NewSignal() // triggers the first reconcile, which creates the object
 	start.Send(&v1alpha1.WindowsMachineConfig{})
-	err = ctrl.NewControllerManagedBy(mgr).Named("settings").
+	err := ctrl.NewControllerManagedBy(mgr).Named("settings").
 		// Changes of the status must also trigger a reconcile: if the operator compared its status with a stale cache,
 		// it must compare again when the cache contains its last write.
 		Watches(&v1alpha1.WindowsMachineConfig{}, batch.News(one),

@@ -1,10 +1,10 @@
 package settings
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
@@ -20,40 +20,35 @@ type meters struct {
 	degraded *prometheus.GaugeVec
 }
 
-func newMeters(registry prometheus.Registerer) (*meters, error) {
-	m := &meters{
-		nodes: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+func newMeters(registry prometheus.Registerer) *meters {
+	auto := promauto.With(registry)
+	return &meters{
+		nodes: auto.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "wmco_rollout_nodes",
 			Help: "Nodes by their state in the rollout of the desired revision.",
 		}, []string{"state"}),
-		phases: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		phases: auto.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "wmco_rollout_phase",
 			Help: "1 for the current phase of the rollout, 0 for the other phases.",
 		}, []string{"phase"}),
-		failed: prometheus.NewGauge(prometheus.GaugeOpts{
+		failed: auto.NewGauge(prometheus.GaugeOpts{
 			Name: "wmco_rollout_failures",
 			Help: "Nodes that failed at the desired revision.",
 		}),
-		lacks: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		lacks: auto.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "wmco_prerequisite_problems",
 			Help: "Problems that keep hosts from joining, by reason. Absent if there are none.",
 		}, []string{"reason"}),
-		rejected: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		rejected: auto.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "wmco_rejected_settings",
 			Help: "Rejected settings, by reason. Absent if there are none.",
 		}, []string{"reason"}),
-		degraded: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		degraded: auto.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "wmco_degraded_problems",
 			Help: "Problems that no other metric counts, and that make the WindowsMachineConfig Degraded, by " +
 				"reason. Absent if there are none.",
 		}, []string{"reason"}),
 	}
-	for _, c := range []prometheus.Collector{m.nodes, m.phases, m.failed, m.lacks, m.rejected, m.degraded} {
-		if err := registry.Register(c); err != nil {
-			return nil, fmt.Errorf("registering metrics: %w", err)
-		}
-	}
-	return m, nil
 }
 
 // byReason sets a gauge to the number of problems with each reason.

@@ -87,9 +87,7 @@ func newChecker(cached client.Reader, podClient kubernetes.Interface, recorder e
 // Setup adds the checker to a manager. podClient must come from pods.NewClient.
 func Setup(mgr ctrl.Manager, podClient kubernetes.Interface) (*Checker, error) {
 	c := newChecker(mgr.GetClient(), podClient, mgr.GetEventRecorder(contract.OperatorServiceAccount), time.Now)
-	if err := metrics.Registry.Register(c.problems); err != nil {
-		return nil, fmt.Errorf("registering metrics: %w", err)
-	}
+	metrics.Registry.MustRegister(c.problems)
 	if err := mgr.Add(c); err != nil {
 		return nil, fmt.Errorf("adding the check of workloads: %w", err)
 	}
