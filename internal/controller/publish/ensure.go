@@ -13,22 +13,13 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// change says how ensure changes an object that differs from the desired one.
-type change bool
-
-const (
-	// inPlace means that ensure updates the object.
-	inPlace change = true
-	// anew means that ensure deletes the object and creates a new one. Use it for immutable objects.
-	anew change = false
-)
-
 // ensure creates an object in the operator's namespace if it doesn't exist. fill sets the desired content on the
-// existing object, or on a new one. If this changes the existing object, ensure updates or replaces it.
+// existing object, or on a new one. If this changes the existing object, ensure updates it. It replaces the objects of a
+// revision, because they are immutable.
 func ensure[T any, P interface {
 	*T
 	client.Object
-}](ctx context.Context, p *publisher, name string, change change, fill func(P)) error {
+}](ctx context.Context, p *publisher, name string, fill func(P)) error {
 	newObject := func() P {
 		object := P(new(T))
 		object.SetNamespace(p.Namespace)
@@ -50,7 +41,7 @@ func ensure[T any, P interface {
 			object.GetDeletionTimestamp().UTC().Format(time.RFC3339), object.GetFinalizers())
 	case equality.Semantic.DeepEqual(before, object):
 		return nil
-	case change == inPlace:
+	case !isRevisionName(name):
 		how, err = "update", p.client.Update(ctx, object)
 	default:
 		how = "replace"

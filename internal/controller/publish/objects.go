@@ -24,7 +24,7 @@ type PayloadSource struct {
 // ConfigMap is not part of a revision, because the payload server gets a new certificate whenever the operator starts.
 // If a daemon doesn't trust the server's certificate, the daemon reads this ConfigMap again.
 func (p *publisher) keepPayloadSource(ctx context.Context) error {
-	return ensure(ctx, p, contract.PayloadSourceConfigMap, inPlace, func(c *corev1.ConfigMap) {
+	return ensure(ctx, p, contract.PayloadSourceConfigMap, func(c *corev1.ConfigMap) {
 		markOurs(&c.ObjectMeta)
 		c.Data, c.BinaryData = map[string]string{
 			contract.PayloadSourceURLs: strings.Join(p.PayloadSource.URLs, "\n"),
@@ -39,7 +39,7 @@ func (p *publisher) keepTrustedCA(ctx context.Context, injects bool) error {
 	if !injects {
 		return nil
 	}
-	return ensure(ctx, p, contract.TrustedCAConfigMap, inPlace, func(c *corev1.ConfigMap) {
+	return ensure(ctx, p, contract.TrustedCAConfigMap, func(c *corev1.ConfigMap) {
 		metav1.SetMetaDataLabel(&c.ObjectMeta, contract.InjectTrustedCALabel, "true")
 		if c.ResourceVersion == "" {
 			markOurs(&c.ObjectMeta)
@@ -51,13 +51,13 @@ func (p *publisher) keepTrustedCA(ctx context.Context, injects bool) error {
 // written to a Node, its daemon can already read all objects.
 func (p *publisher) keepRevision(ctx context.Context, content contract.Latest) error {
 	name, immutable := contract.ServicesConfigMapPrefix+content.Revision, true
-	if err := ensure(ctx, p, name, anew, func(s *corev1.Secret) {
+	if err := ensure(ctx, p, name, func(s *corev1.Secret) {
 		fillSecret(s, map[string][]byte{contract.ConfidentialField: content.Confidential})
 		s.Immutable = &immutable
 	}); err != nil {
 		return err
 	}
-	if err := ensure(ctx, p, name, anew, func(c *corev1.ConfigMap) {
+	if err := ensure(ctx, p, name, func(c *corev1.ConfigMap) {
 		markOurs(&c.ObjectMeta)
 		c.Immutable, c.Data, c.BinaryData = &immutable, content.Manifest, nil
 	}); err != nil {
@@ -93,7 +93,7 @@ func (p *publisher) keepRole(ctx context.Context, current string) error {
 	rules := []rbacv1.PolicyRule{rule("configmaps", configMaps, "list"), rule("secrets", secrets, "list"),
 		rule("secrets", []string{contract.LatestSecret}, "list", "watch"),
 		rule("configmaps", []string{contract.PayloadSourceConfigMap}, "list")}
-	return ensure(ctx, p, contract.ServicesReaderRole, inPlace, func(role *rbacv1.Role) {
+	return ensure(ctx, p, contract.ServicesReaderRole, func(role *rbacv1.Role) {
 		markOurs(&role.ObjectMeta)
 		role.Rules = rules
 	})
@@ -106,7 +106,7 @@ func (p *publisher) keepLatest(ctx context.Context, content contract.Latest) err
 	if err != nil {
 		return err
 	}
-	return ensure(ctx, p, contract.LatestSecret, inPlace, func(s *corev1.Secret) { fillSecret(s, data) })
+	return ensure(ctx, p, contract.LatestSecret, func(s *corev1.Secret) { fillSecret(s, data) })
 }
 
 func fillSecret(s *corev1.Secret, data map[string][]byte) {

@@ -165,7 +165,7 @@ func (p *publisher) remember(ctx context.Context, last *v1alpha1.WindowsMachineC
 	}
 	// Update the Secret in place, because it must always exist: while the WindowsMachineConfig doesn't exist, other
 	// controllers read the settings from this Secret.
-	return ensure(ctx, p, contract.MemorySecret, inPlace, func(s *corev1.Secret) { fillSecret(s, data) })
+	return ensure(ctx, p, contract.MemorySecret, func(s *corev1.Secret) { fillSecret(s, data) })
 }
 
 // isUnread reports whether a missing fact prevents hosts from joining, or whether optional facts could not be read.
