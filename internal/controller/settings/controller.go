@@ -45,8 +45,6 @@ type Options struct {
 	Missing []payload.Missing
 	// OperatorCondition names the object that tells OLM whether the operator may be upgraded. It is empty without OLM.
 	OperatorCondition string
-	// Events records events about the settings. If it is nil, Setup sets the manager's recorder.
-	Events events.EventRecorder
 	// Troubles contains the problems of other controllers that don't concern a WindowsInstance.
 	Troubles *problem.State
 }
@@ -67,8 +65,8 @@ type Reconciler struct {
 	Options
 	client client.Client
 	// live reads from the API server: the operator may get its OperatorCondition, but may not list or watch it.
-	live client.Reader
-	// meters may be nil.
+	live   client.Reader
+	events events.EventRecorder
 	meters *meters
 	now    func() time.Time
 	warned bool // the user was already warned about the network
@@ -82,11 +80,8 @@ const restoreAfter = time.Minute
 
 // Setup adds the controller to a manager.
 func Setup(mgr ctrl.Manager, options Options) error {
-	if options.Events == nil {
-		options.Events = mgr.GetEventRecorder(contract.OperatorServiceAccount)
-	}
 	r := &Reconciler{Options: options, client: mgr.GetClient(), live: mgr.GetAPIReader(),
-		meters: newMeters(metrics.Registry), now: time.Now}
+		events: mgr.GetEventRecorder(contract.OperatorServiceAccount), meters: newMeters(metrics.Registry), now: time.Now}
 	one := watch.One("", contract.MachineConfigObject)
 	enqueue := handler.EnqueueRequestsFromMapFunc(one)
 	start := batch.NewSignal() // triggers the first reconcile, which creates the object
@@ -129,9 +124,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	facts.Refused = append(slices.Clone(facts.Refused), policy.CheckRollout(config.Spec.Rollout)...)
 	before := config.DeepCopy()
 	failed := Assess(&config.Status, facts)
-	if r.meters != nil { // before writes, because alerts need the metrics even if a write fails
-		r.meters.show(facts, config.Status.Rollout, failed)
-	}
+	r.meters.show(facts, config.Status.Rollout, failed) // before writes: alerts need the metrics even if a write fails
 	if !equality.Semantic.DeepEqual(before.Status, config.Status) {
 		if err = r.client.Status().Patch(ctx, config, client.MergeFrom(before)); err != nil {
 			return ctrl.Result{}, fmt.Errorf("saving the status: %w", err)
@@ -139,7 +132,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	}
 	if w := facts.Warning; w != nil && !r.warned && len(facts.Instances) > 0 {
 		r.warned = true // only once, because the user may be unable to change the network
-		r.Events.Eventf(config, nil, corev1.EventTypeWarning, string(w.Reason), "Read", "%s. %s", w.Error(),
+		r.events.Eventf(config, nil, corev1.EventTypeWarning, string(w.Reason), "Read", "%s. %s", w.Error(),
 			w.Reason.Fix())
 	}
 	if err = r.tellOLM(ctx, config.Status); err != nil {
@@ -160,7 +153,7 @@ func (r *Reconciler) restore(ctx context.Context, last *v1alpha1.WindowsMachineC
 			problem := contract.NewProblem(contract.ReasonSettingsMissing, "the WindowsMachineConfig %s does not "+
 				"exist; its spec stays in force, and is restored in %s", wanted.Name, restoreAfter)
 			logf.FromContext(ctx).Info("the settings are absent", "detail", problem.Detail)
-			r.Events.Eventf(wanted, nil, corev1.EventTypeWarning, string(problem.Reason), "Restore", "%s. %s",
+			r.events.Eventf(wanted, nil, corev1.EventTypeWarning, string(problem.Reason), "Restore", "%s. %s",
 				problem.Error(), problem.Reason.Fix())
 		}
 		if left := restoreAfter - r.now().Sub(r.absent); left > 0 {
@@ -173,7 +166,7 @@ func (r *Reconciler) restore(ctx context.Context, last *v1alpha1.WindowsMachineC
 		return ctrl.Result{}, fmt.Errorf("creating the WindowsMachineConfig: %w", err)
 	}
 	if known {
-		r.Events.Eventf(wanted, nil, corev1.EventTypeNormal, "SettingsRestored", "Restore",
+		r.events.Eventf(wanted, nil, corev1.EventTypeNormal, "SettingsRestored", "Restore",
 			"It was absent for %s, and is restored with the spec that was in force.", restoreAfter)
 	}
 	return ctrl.Result{}, nil

@@ -81,7 +81,7 @@ func newRig(t *testing.T, objects ...client.Object) *rig {
 				return c.SubResource(sub).Patch(ctx, o, patch, options...)
 			},
 		}).Build()
-	r.Reconciler = &Reconciler{Options: Options{Namespace: "ns", Keys: r, Desired: r, Events: events.NewFakeRecorder(10), Troubles: problem.NewState()}, client: r.api, live: r.api, now: time.Now}
+	r.Reconciler = &Reconciler{Options: Options{Namespace: "ns", Keys: r, Desired: r, Troubles: problem.NewState()}, events: events.NewFakeRecorder(10), meters: newMeters(nil), client: r.api, live: r.api, now: time.Now}
 	return r
 }
 
@@ -545,7 +545,7 @@ func TestA43_TheDefaultPortOnVSphereIsWarnedOfOnce(t *testing.T) {
 			r := newRig(t, host)
 			r.facts = c.facts
 			told := events.NewFakeRecorder(10)
-			r.Events = told
+			r.events = told
 			for range 3 {
 				r.reconcile(t)
 			}

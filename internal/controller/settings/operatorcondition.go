@@ -49,7 +49,7 @@ func (r *Reconciler) tellOLM(ctx context.Context, status v1alpha1.WindowsMachine
 		return fmt.Errorf("reporting to OLM whether an upgrade is safe: %w", err) // retried after a new read
 	}
 	if err != nil {
-		r.Events.Eventf(object, nil, corev1.EventTypeWarning, eventOperatorCondition, "Update",
+		r.events.Eventf(object, nil, corev1.EventTypeWarning, eventOperatorCondition, "Update",
 			"The operator can't report to OLM whether an upgrade is safe: %v", err)
 		return fmt.Errorf("reporting to OLM whether an upgrade is safe: %w", err)
 	}

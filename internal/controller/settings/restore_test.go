@@ -51,7 +51,7 @@ func TestA80_SettingsThatAreDeletedAreRestoredAsTheyWere(t *testing.T) {
 	}
 	said := func() string {
 		t.Helper()
-		recorder, ok := r.Events.(*events.FakeRecorder)
+		recorder, ok := r.events.(*events.FakeRecorder)
 		if !ok || len(recorder.Events) != 1 {
 			t.Fatalf("%d events", len(recorder.Events))
 		}
