@@ -72,10 +72,10 @@ func (p *plugin) connect() (*reader, error) {
 	web.CheckRedirect = refuseRedirect
 	r := &reader{web: web, operator: p.operator, namespace: namespace, now: p.now,
 		credentials: []string{config.BearerToken, config.Password}}
-	if r.Client, err = client.New(config, client.Options{Scheme: scheme, HTTPClient: web}); err != nil {
-		return nil, fmt.Errorf("connecting to the cluster: %w", err)
+	if r.Client, err = client.New(config, client.Options{Scheme: scheme, HTTPClient: web}); err == nil {
+		r.clients, err = kubernetes.NewForConfigAndClient(config, web)
 	}
-	if r.clients, err = kubernetes.NewForConfigAndClient(config, web); err != nil {
+	if err != nil {
 		return nil, fmt.Errorf("connecting to the cluster: %w", err)
 	}
 	return r, nil

@@ -308,7 +308,6 @@ func (e *Evidence) nodeLogs(ctx context.Context, nodes []corev1.Node) {
 	}
 	var group errgroup.Group
 	group.SetLimit(nodesAtOnce)
-	var telling sync.Mutex
 	done := 0
 	for _, name := range names {
 		group.Go(func() error {
@@ -318,8 +317,8 @@ func (e *Evidence) nodeLogs(ctx context.Context, nodes []corev1.Node) {
 			if err != nil {
 				line += ", then " + oneLine(string(e.redactor.text([]byte(err.Error()))))
 			}
-			telling.Lock()
-			defer telling.Unlock()
+			e.mu.Lock()
+			defer e.mu.Unlock()
 			done++
 			_, _ = fmt.Fprintf(e.progress, "%d/%d %s: %s\n", done, len(names), name, line)
 			return nil
