@@ -28,7 +28,7 @@ const (
 	usedCount = 10000
 )
 
-// used stores the key (DER) for which each bootstrap token was used, until the cache shows the approval.
+// used maps each bootstrap token to the key (DER) of its request, until the cache shows the approval.
 type used struct {
 	mu   sync.Mutex
 	keys *cache.LRUExpireCache
@@ -58,8 +58,8 @@ func (s *UsedTokens) Has(id string) bool {
 	return found
 }
 
-// gatherCredential adds the owner of the request's bootstrap token to the input, and the keys for which the token was
-// already used. Both come from the cache. If the cache doesn't show the owner yet, the request waits. If the cache
+// gatherCredential adds the owner of the request's bootstrap token to the input, and the keys of earlier requests with
+// this token. Both come from the cache. If the cache doesn't show the owner yet, the request waits. If the cache
 // doesn't show an approval yet, the field used has the key.
 func (r *Reconciler) gatherCredential(ctx context.Context, in *policy.CSRInput,
 	claim policy.CSRClaim) (err error) {

@@ -229,7 +229,7 @@ func (c joining) awaitTurn(ctx context.Context) *ending {
 }
 
 // takeSlot requests a slot for a host that is ready to be disrupted. waits is nil if the host gets the slot. again is
-// true if the host must join at another revision, for which it is not prepared yet.
+// true if the host must join at another revision, and must prepare again.
 func (c joining) takeSlot(ctx context.Context) (again bool, waits *ending) {
 	status := &c.instance.Status
 	revision := journey.JoinRevision(status)

@@ -1,5 +1,5 @@
-// Package credential provides the SSH key with which the operator logs in to hosts. It creates the tokens with which
-// kubelets request their first certificates, and the commands of hosts that join by themselves.
+// Package credential provides the SSH key that the operator uses to log in to hosts. It also creates the first tokens
+// of kubelets, and the commands of hosts that join by themselves.
 package credential
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Key is the SSH key with which the operator logs in to hosts.
+// Key is the SSH key that the operator uses to log in to hosts.
 type Key struct {
 	PEM []byte
 	// Hash is the hex SHA-256 of the public key's authorized_keys line.

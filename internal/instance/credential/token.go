@@ -21,7 +21,7 @@ import (
 
 // Tokens creates bootstrap tokens for kubelets.
 type Tokens interface {
-	// BootstrapToken returns a new token with which an instance's kubelet requests its certificate. Old tokens stay
+	// BootstrapToken returns a new token for the first certificate request of an instance's kubelet. Old tokens stay
 	// valid.
 	BootstrapToken(ctx context.Context, instance *v1alpha1.WindowsInstance) (Token, error)
 	// Revoke revokes all tokens of an instance. A repeated call does nothing.

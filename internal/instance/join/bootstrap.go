@@ -172,7 +172,7 @@ func confidentialOf(desired blueprint.Desired) ([]byte, error) {
 	return data, err
 }
 
-// bootstrapKubeconfig returns the kubeconfig with which kubelet requests its certificate.
+// bootstrapKubeconfig returns the kubeconfig for kubelet's certificate request.
 func bootstrapKubeconfig(facts blueprint.Facts, token string) ([]byte, error) {
 	const name = "bootstrap"
 	config := clientcmdapi.NewConfig()

@@ -36,9 +36,8 @@ func (j *Join) Phases() []Phase {
 }
 
 // Resume returns the index of the phase where a join continues. The join starts again if a remote phase has lost its
-// connection, if the attempt failed in the last phase, or if another revision is desired than the one that the host
-// waits for: the new revision may solve the problem. Starting again is safe, because every phase first checks the
-// current state.
+// connection, if the attempt failed in the last phase, or if the host waits for a revision that is no longer desired:
+// the new revision may solve the problem. Starting again is safe, because every phase first checks the current state.
 func (j *Join) Resume(ctx context.Context, instance *v1alpha1.WindowsInstance, session *journey.Session) int {
 	phase, passed := instance.Status.Phase, instance.Status.Phases
 	if phase == v1alpha1.PhaseConfirming && len(passed) > 0 && passed[len(passed)-1].Milliseconds != nil {

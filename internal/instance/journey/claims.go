@@ -43,7 +43,7 @@ func (c *Claims) Claim(nodeName string, by Claimant) (owner Claimant, ok bool) {
 }
 
 // Other returns another instance that has claimed the node name or the same installation of Windows. If by.IsSole is
-// true, an instance with the same host name counts, too.
+// true, Other may also return an instance with the same host name.
 func (c *Claims) Other(nodeName string, by Claimant) (owner Claimant, taken bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -252,7 +252,7 @@ func NotDrained(node *corev1.Node, drain *Outcome) *contract.Problem {
 }
 
 // HasLeft reports whether the revision requested from the daemon needs a slot and is not the node's previous revision.
-// A revision that can't be read counts as one that needs a slot.
+// If that revision can't be read, it counts as needing a slot.
 func (p *Parts) HasLeft(ctx context.Context, status *v1alpha1.WindowsInstanceStatus, requested string) bool {
 	switch update, held := status.Upgrade(), status.HeldRevision; {
 	case update == nil || held == "" || requested == held:

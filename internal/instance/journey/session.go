@@ -36,7 +36,7 @@ type Session struct {
 // Connected reports whether the connection is usable.
 func (s *Session) Connected() bool { return s.Conn != nil && s.Conn.Err() == nil }
 
-// HasReplacedKey reports whether the daemon has a new key, for which this session requests the certificate.
+// HasReplacedKey reports whether the daemon has a new key, and this session requests its certificate.
 func (s *Session) HasReplacedKey() bool { return s.Connected() && s.Request != nil }
 
 // End closes the connection and drops all data about the host, except a requested reboot.
