@@ -15,14 +15,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// change holds the flags of a command that changes objects.
 type change struct {
 	yes    bool
 	dryRun cmdutil.DryRunStrategy
 }
 
-// edits adds the flag --dry-run to a command that changes objects, and makes the command call the function run. If asks
-// is true, the command asks for confirmation, so edits also adds the flag --yes.
+// edits adds the flag --dry-run to a command that changes objects, and makes the command call run. If asks is true, the
+// command asks for confirmation, and gets the flag --yes.
 func (p *plugin) edits(command *cobra.Command, asks bool,
 	run func(ctx context.Context, e *editor, args []string) error) *cobra.Command {
 	var ch change
@@ -55,8 +54,8 @@ type editor struct {
 	change
 }
 
-// confirm asks the user to confirm a disruptive change. It doesn't ask with --yes or --dry-run. If the user doesn't
-// confirm, confirm returns an error.
+// confirm asks the user to confirm a disruptive change, except with --yes or --dry-run. Without a confirmation, it
+// fails.
 func (e *editor) confirm(question string, subjects []string) error {
 	if e.yes || e.dryRun != cmdutil.DryRunNone {
 		return nil
@@ -69,7 +68,7 @@ func (e *editor) confirm(question string, subjects []string) error {
 	return errors.New("not confirmed: nothing was changed; use --yes to skip the question")
 }
 
-// merge applies changes to an object as a merge patch, in one request. subject names the object in error messages.
+// merge applies changes to an object in one request, as a merge patch. subject names the object in errors.
 func (e *editor) merge(ctx context.Context, object client.Object, changes map[string]any, subject string) error {
 	text, err := json.Marshal(changes)
 	if err != nil || e.dryRun == cmdutil.DryRunClient {
@@ -81,7 +80,7 @@ func (e *editor) merge(ctx context.Context, object client.Object, changes map[st
 	return nil
 }
 
-// done prints that a change was made. With --dry-run, it adds that this was a dry run.
+// done prints that a change was made, or that this was a dry run.
 func (e *editor) done(format string, args ...any) error {
 	suffix := map[cmdutil.DryRunStrategy]string{cmdutil.DryRunClient: " (dry run)",
 		cmdutil.DryRunServer: " (server dry run)"}[e.dryRun]
@@ -89,7 +88,7 @@ func (e *editor) done(format string, args ...any) error {
 	return err
 }
 
-// each calls the function do for each name, even after an error. It returns all errors together.
+// each calls do for each name, even after an error, and joins all errors.
 func each(names []string, do func(name string) error) error {
 	var failed error
 	for _, name := range names {

@@ -34,21 +34,18 @@ const (
 	maxListed = 5000
 )
 
-// reader reads objects for commands, with the caller's rights. It sends few requests, and limits the time and the size
-// of each request. A command uses one reader for any number of nodes.
+// reader reads objects for commands, with the caller's rights. It sends few requests, with limited time and size.
 type reader struct {
 	client.Client
 	clients kubernetes.Interface
-	// web sends requests with the caller's credentials.
-	web *http.Client
+	web     *http.Client
 	// operator is the operator's namespace. namespace is the namespace that the caller selected.
 	operator, namespace string
 	now                 func() time.Time
-	// credentials are the caller's token and password, so that a bundle can remove them. They are never printed.
+	// credentials are the caller's token and password, so that a bundle can remove them.
 	credentials []string
 }
 
-// connect creates the reader of a command. It limits the size of responses.
 func (p *plugin) connect() (*reader, error) {
 	config, err := p.flags.ToRESTConfig()
 	if err != nil {
@@ -81,9 +78,9 @@ func (p *plugin) connect() (*reader, error) {
 	return r, nil
 }
 
-// refuseRedirect returns an error for every redirect except a redirect that appends a slash to the path. The API server
-// itself sends no redirects, but it passes on the responses of nodes. client-go would send the caller's credentials to
-// the address in such a response.
+// refuseRedirect refuses every redirect except one that appends a slash to the path. The API server itself sends no
+// redirects, but it passes on the responses of nodes. client-go would send the caller's credentials to the address in
+// such a response.
 func refuseRedirect(to *http.Request, via []*http.Request) error {
 	directory := *via[0].URL
 	directory.Path += "/"
@@ -96,9 +93,8 @@ func refuseRedirect(to *http.Request, via []*http.Request) error {
 // errNotInstalled means that the API server doesn't have the kind WindowsInstance.
 var errNotInstalled = errors.New("the cluster does not have the kind WindowsInstance: the operator is not installed")
 
-// snapshot reads the fleet: two lists and two single objects. It records in the snapshot which objects couldn't be
-// read. If the WindowsInstances can't be read, snapshot fails. Exception: if partial is true and the API server refused
-// to list them, snapshot continues.
+// snapshot reads the fleet. It records in the snapshot which objects couldn't be read. If the WindowsInstances can't be
+// read, snapshot fails. Exception: if partial is true and the API server refused to list them, snapshot continues.
 func (r *reader) snapshot(ctx context.Context, partial bool) (diagnosis.Snapshot, error) {
 	s := diagnosis.Snapshot{Now: r.now()}
 	instances, err := r.instances(ctx)
@@ -141,7 +137,7 @@ func (r *reader) instances(ctx context.Context) ([]v1alpha1.WindowsInstance, err
 	return list.Items, nil
 }
 
-// unread appends a message to a list: an object couldn't be read, because of err. If err is nil, it appends nothing.
+// unread appends to a list that an object couldn't be read because of err. If err is nil, it appends nothing.
 func unread(all []string, what string, err error) []string {
 	if err == nil {
 		return all
@@ -149,8 +145,7 @@ func unread(all []string, what string, err error) []string {
 	return append(all, what+" could not be read: "+err.Error())
 }
 
-// events returns the events of an object. If the events can't be read, or if there are more than maxListed,
-// events records this in the snapshot.
+// events returns the events of an object. If not all events could be read, the snapshot says so.
 func (r *reader) events(ctx context.Context, s *diagnosis.Snapshot, kind, namespace,
 	name string) []diagnosis.Event {
 	about := fields.Set{"involvedObject.kind": kind, "involvedObject.name": name}.AsSelector()
@@ -169,7 +164,7 @@ func (r *reader) events(ctx context.Context, s *diagnosis.Snapshot, kind, namesp
 	return all
 }
 
-// eventOf converts an event of Kubernetes. object is the object of the event, as kind/name.
+// eventOf converts an event. object is the object of the event, as kind/name.
 func eventOf(e *corev1.Event, object string) diagnosis.Event {
 	at := e.LastTimestamp
 	switch {
@@ -181,10 +176,9 @@ func eventOf(e *corev1.Event, object string) diagnosis.Event {
 	return diagnosis.Event{Time: at, Type: e.Type, Reason: e.Reason, Object: object, Message: e.Message, Count: e.Count}
 }
 
-// findInstance finds an instance by its name, its address or its node. It returns nil if no instance matches. If
-// several instances match, findInstance returns an error, because the caller may be about to remove a host. For
-// example, two hosts may have the same address, or the name of one host may be the name of the node of a different
-// host.
+// findInstance finds an instance by its name, its address or its node, or returns nil. If several instances match, it
+// fails, because the caller may be about to remove a host. For example, two hosts may have the same address, or one
+// host may have the name of another host's node.
 func findInstance(instances []v1alpha1.WindowsInstance, name string) (*v1alpha1.WindowsInstance, error) {
 	var found *v1alpha1.WindowsInstance
 	var meant []string

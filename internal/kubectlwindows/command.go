@@ -27,13 +27,12 @@ const (
 	exitUnhealthy = 2
 )
 
-// completer is the plugin's name when kubectl runs it to complete its arguments.
+// completer is the program's name when kubectl runs the plugin to complete arguments.
 const completer = "kubectl_complete-windows"
 
-// errUnhealthy means that a command succeeded and found a problem. The plugin then exits with exitUnhealthy.
+// errUnhealthy makes the plugin exit with exitUnhealthy.
 var errUnhealthy = errors.New("there is a problem")
 
-// plugin holds the options that all commands share.
 type plugin struct {
 	genericiooptions.IOStreams
 	flags *genericclioptions.ConfigFlags
@@ -45,8 +44,7 @@ type plugin struct {
 	now   func() time.Time
 }
 
-// Run runs the plugin with the given arguments and returns the exit code. The first argument is the path of the
-// program.
+// Run runs the plugin and returns the exit code. The first argument is the path of the program.
 func Run(ctx context.Context, args []string, streams genericiooptions.IOStreams) int {
 	root := newCommand(streams, time.Now) //nolint:contextcheck // commands get their context from ExecuteContext
 	arguments := args[1:]
@@ -102,7 +100,6 @@ a host that fails, an error in a manifest, a pod that can't run.`,
 	return root
 }
 
-// outputFlag adds the flag -o to a command that prints a result.
 func (p *plugin) outputFlag(command *cobra.Command, formats ...string) {
 	command.Flags().StringVarP(&p.output, "output", "o", "", "output format: "+strings.Join(formats, ", "))
 	_ = command.RegisterFlagCompletionFunc("output",

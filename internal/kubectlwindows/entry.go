@@ -26,7 +26,6 @@ import (
 	"github.com/windows-nodes/wmco/internal/inventory"
 )
 
-// addOptions are the flags of `kubectl windows add`.
 type addOptions struct {
 	awaiting
 	user, hostKey, file string
@@ -179,7 +178,7 @@ func (e *editor) readHosts(hosts map[string]string, o addOptions) error {
 }
 
 // add writes the entries of hosts to windows-instances. If the operator would reject an entry, add changes nothing and
-// returns an error. If the ConfigMap changes concurrently, add tries again.
+// fails.
 func (e *editor) add(ctx context.Context, hosts map[string]string, overwrite bool) error {
 	return e.editEntries(ctx, func(list *corev1.ConfigMap) error {
 		for key, other := range inventory.Values(list) {
@@ -206,8 +205,7 @@ func (e *editor) add(ctx context.Context, hosts map[string]string, overwrite boo
 	})
 }
 
-// manyWriters is the backoff after conflicts. With it, dozens of concurrent writers succeed. It gives up after some
-// seconds.
+// manyWriters is the backoff after conflicts. With it, dozens of concurrent writers succeed.
 func manyWriters() wait.Backoff {
 	return wait.Backoff{Duration: 10 * time.Millisecond, Factor: 1.3, Jitter: 1, Steps: 18}
 }
@@ -303,8 +301,8 @@ func (e *editor) remove(ctx context.Context, instances []v1alpha1.WindowsInstanc
 			"%s", name, source.Name,
 			contract.MachineAPINamespace)
 	}
-	// Withdraw the host first. If the API server refuses this, the removal policy must stay unchanged. Otherwise a
-	// later removal would be forced.
+	// Withdraw the host first. If the API server refuses this, the removal policy must not change: a later removal
+	// would be forced.
 	if instance.DeletionTimestamp.IsZero() {
 		if err := e.withdraw(ctx, instance); err != nil {
 			return err
@@ -321,11 +319,10 @@ func (e *editor) remove(ctx context.Context, instances []v1alpha1.WindowsInstanc
 	return e.done("host %s is being removed%s", name, already)
 }
 
-// errNoEntry means that windows-instances has no entry for a host.
 var errNoEntry = errors.New(contract.InstancesConfigMap + " has no entry of that name")
 
-// withdraw removes the instance's entry from windows-instances. If a user created the instance, withdraw deletes the
-// instance itself. If the entry or the instance is already gone, withdraw returns nil.
+// withdraw removes the instance's entry from windows-instances, or deletes an instance that a user created. If the
+// entry or the instance is already gone, withdraw succeeds.
 func (e *editor) withdraw(ctx context.Context, instance *v1alpha1.WindowsInstance) error {
 	if source := instance.Spec.Source; source != nil {
 		if err := e.removeEntry(ctx, source.Name); err != nil && !errors.Is(err, errNoEntry) {
@@ -422,7 +419,6 @@ func (e *editor) pause(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 	return e.done("host %s %s", name, state)
 }
 
-// resumeRollout lets a halted rollout continue with the same revision.
 func (e *editor) resumeRollout(ctx context.Context) error {
 	config := &v1alpha1.WindowsMachineConfig{}
 	if err := e.Get(ctx, client.ObjectKey{Name: contract.MachineConfigObject}, config); err != nil {

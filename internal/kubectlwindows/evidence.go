@@ -37,36 +37,33 @@ const (
 	// logs of one node.
 	nodesAtOnce = 8
 	nodeTimeout = time.Minute
-	// tailLines is how many lines of a container's log are requested. This is more than fits into --log-bytes.
+	// tailLines is how many lines of a container's log are requested: more than fits into --log-bytes.
 	tailLines = 20_000
 
-	// partial is the suffix of the archive's name until the archive is complete. A program that is killed leaves a file
-	// with this suffix.
+	// partial is the suffix of the archive's name until the archive is complete.
 	partial = ".partial"
 )
 
-// Evidence writes the tar.gz archive of `kubectl windows bundle`: without secrets and with a limited size. The
-// acceptance test adds its own findings to the archive. Evidence is safe for concurrent use.
+// Evidence writes the tar.gz archive of `kubectl windows bundle`, without secrets and with a limited size. The
+// acceptance test adds its own findings. Evidence is safe for concurrent use.
 type Evidence struct {
 	reader   *reader
 	options  bundleOptions
 	redactor redactor
-	// progress receives one line of text for each node.
 	progress io.Writer
 	file     *os.File
 	status   *diagnosis.Status
 
-	mu    sync.Mutex
-	gzip  *gzip.Writer
-	tar   *tar.Writer
-	left  int64
-	files []string
-	// problems says which parts are missing, and why.
+	mu       sync.Mutex
+	gzip     *gzip.Writer
+	tar      *tar.Writer
+	left     int64
+	files    []string
 	problems []string
 }
 
 // NewEvidence creates the archive with permissions for its owner only. The file must not exist yet. flags select the
-// API server, operator is the operator's namespace, and file is the path of the archive. NewEvidence sends no requests.
+// API server, operator is the operator's namespace, and file is the path of the archive.
 func NewEvidence(flags *genericclioptions.ConfigFlags, operator, file string, progress io.Writer) (*Evidence, error) {
 	p := &plugin{IOStreams: genericiooptions.IOStreams{ErrOut: progress}, flags: flags, operator: operator,
 		now: time.Now}
@@ -94,8 +91,8 @@ func (p *plugin) evidence(r *reader, o bundleOptions) (*Evidence, error) {
 // Name returns the archive's path.
 func (e *Evidence) Name() string { return e.options.file }
 
-// Add removes secrets from a text and adds the text to the archive. name may contain slashes. If the text doesn't fit,
-// the index notes it.
+// Add adds a text to the archive, without its secrets. name may contain slashes. If the text doesn't fit, the index
+// says so.
 func (e *Evidence) Add(name string, text []byte) {
 	text = e.redactor.text(text)
 	e.mu.Lock()
@@ -124,7 +121,7 @@ func (e *Evidence) write(name string, text []byte) error {
 	return nil
 }
 
-// lack records that a part of the archive is missing, unless err is nil.
+// lack records that a part of the archive is missing because of err. If err is nil, it records nothing.
 func (e *Evidence) lack(what string, err error) {
 	if err == nil {
 		return
@@ -134,8 +131,8 @@ func (e *Evidence) lack(what string, err error) {
 	e.problems = append(e.problems, what+": "+string(e.redactor.text([]byte(err.Error()))))
 }
 
-// Close writes the index, even if the archive has reached its size limit. Then it gives the archive its final name. It
-// returns the number of missing parts.
+// Close writes the index, even if the archive has reached its size limit, and gives the archive its final name. missing
+// is the number of missing parts.
 func (e *Evidence) Close() (missing int, err error) {
 	slices.Sort(e.files)
 	var text strings.Builder
@@ -161,7 +158,6 @@ func (e *Evidence) Collect(ctx context.Context) {
 	e.fill(ctx, snapshot)
 }
 
-// fill adds all parts of a bundle, within the bundle's time limit.
 func (e *Evidence) fill(ctx context.Context, snapshot diagnosis.Snapshot) {
 	ctx, cancel := context.WithTimeout(ctx, e.options.timeout)
 	defer cancel()
@@ -175,7 +171,6 @@ func (e *Evidence) fill(ctx context.Context, snapshot diagnosis.Snapshot) {
 	e.lack("collecting ended early", ctx.Err())
 }
 
-// summary adds the status of the fleet and the diagnosis of each host.
 func (e *Evidence) summary(s diagnosis.Snapshot) {
 	style := diagnosis.Style{Now: s.Now, Wide: true}
 	status := diagnosis.Summarize(s)
@@ -195,7 +190,6 @@ func (e *Evidence) summary(s diagnosis.Snapshot) {
 	}
 }
 
-// objects adds objects and events to the archive, but no Secrets.
 func (e *Evidence) objects(ctx context.Context) {
 	inOperator := client.InNamespace(e.reader.operator)
 	core := schema.GroupVersion{Version: "v1"}
@@ -241,7 +235,6 @@ func (e *Evidence) objects(ctx context.Context) {
 	}
 }
 
-// foreign reports whether an object is a ConfigMap that does not belong to the operator.
 func foreign(object *unstructured.Unstructured) bool {
 	name := object.GetName()
 	return object.GetKind() == "ConfigMap" && !strings.HasPrefix(name, contract.ServicesConfigMapPrefix) &&
@@ -249,7 +242,6 @@ func foreign(object *unstructured.Unstructured) bool {
 			contract.PayloadSourceConfigMap, contract.ReplacementsConfigMap, contract.SlotsConfigMap}, name)
 }
 
-// operatorLabels select the operator's pods and its Deployment.
 func operatorLabels() map[string]string {
 	return map[string]string{"app.kubernetes.io/name": contract.OperatorServiceAccount}
 }
@@ -274,8 +266,8 @@ func (e *Evidence) operatorLogs(ctx context.Context) {
 	}
 }
 
-// wholeLines removes the first line of a text if the size limit may have cut this line. Otherwise the redactor might
-// not recognize the rest of a secret.
+// wholeLines removes the first line of a text if the size limit may have cut it. Otherwise, the redactor might not
+// recognize the rest of a secret.
 func (e *Evidence) wholeLines(text []byte) []byte {
 	if int64(len(text)) < e.options.logBytes {
 		return text
@@ -292,8 +284,7 @@ func (e *Evidence) podLog(ctx context.Context, file, pod, container string, prev
 	}
 }
 
-// nodeLogs adds the logs of nodes, several nodes at a time. If a node doesn't answer, only the logs of this node are
-// missing.
+// nodeLogs adds the logs of nodes. If a node doesn't answer, only its logs are missing.
 func (e *Evidence) nodeLogs(ctx context.Context, nodes []corev1.Node) {
 	var names []string
 	for i := range nodes {
@@ -327,9 +318,9 @@ func (e *Evidence) nodeLogs(ctx context.Context, nodes []corev1.Node) {
 	_ = group.Wait()
 }
 
-// nodeLog adds the report and the logs of one node, and returns the number of logs. If the node has no log of a
-// service, nodeLog continues, because the node may not run the service. After any other failure, nodeLog stops, because
-// reading the other logs would fail in the same way.
+// nodeLog adds the report and the logs of one node, and returns the number of logs. A node may lack the log of a
+// service because it doesn't run the service. After any other failure, nodeLog stops, because the other logs would fail
+// in the same way.
 func (e *Evidence) nodeLog(ctx context.Context, node string) (count int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, nodeTimeout)
 	defer cancel()

@@ -21,14 +21,12 @@ import (
 )
 
 const (
-	// workloads are the kinds that `lint --live` reads if the user names none. `lint` skips objects that a controller
-	// created, and checks the controller instead.
+	// workloads are the kinds that `lint --live` reads by default. If a controller created an object, lint checks only
+	// the controller.
 	workloads = "deployments,statefulsets,daemonsets,replicasets,cronjobs,jobs,pods"
 	chunk     = 500
 )
 
-// lintOptions are the flags of `kubectl windows lint`. They say which objects are checked, and whether the objects are
-// compared with the cluster and with registries.
 type lintOptions struct {
 	files                        []string
 	live, all, against, registry bool
@@ -71,7 +69,6 @@ The exit code is 2 if there is an error. Warnings are about settings that Window
 	return command
 }
 
-// findings is the result of lint.
 type findings []lint.Finding
 
 // Print implements printable.
@@ -87,8 +84,7 @@ func (f findings) Healthy() bool {
 	return !slices.ContainsFunc(f, func(f lint.Finding) bool { return f.Severity == lint.Error })
 }
 
-// lint returns the findings. If it could check only some of the objects, it returns their findings together with an
-// error.
+// lint returns the findings. If it could check only some of the objects, it also returns an error.
 func (p *plugin) lint(ctx context.Context, o lintOptions, args []string) (findings, error) {
 	templates, failed := p.templates(o, args)
 	if failed != nil && len(templates) == 0 {
@@ -111,8 +107,8 @@ func (p *plugin) lint(ctx context.Context, o lintOptions, args []string) (findin
 	return append(findings{}, lint.Check(ctx, templates, cluster, ask)...), failed
 }
 
-// templates reads the pod templates of files, or of objects in the cluster. If some objects can't be read, it returns
-// the templates of the other objects together with an error.
+// templates reads the pod templates of files, or of objects in the cluster. If some can't be read, it also returns an
+// error.
 func (p *plugin) templates(o lintOptions, args []string) (templates []lint.Template, err error) {
 	builder := resource.NewBuilder(p.flags).Unstructured().ContinueOnError().Flatten()
 	if o.live {
@@ -153,7 +149,6 @@ func (p *plugin) templates(o lintOptions, args []string) (templates []lint.Templ
 	return templates, nil
 }
 
-// lintCluster reads the facts about the cluster that lint's rules need.
 func (r *reader) lintCluster(ctx context.Context) (lint.Cluster, error) {
 	var nodes corev1.NodeList
 	err := r.List(ctx, &nodes, client.MatchingLabels{corev1.LabelOSStable: string(corev1.Windows)})

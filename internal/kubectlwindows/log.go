@@ -27,8 +27,7 @@ import (
 )
 
 const (
-	// maxLog is the maximum number of bytes that are read of a log. shownLog is how many bytes of its end
-	// `kubectl windows logs` prints by default.
+	// maxLog is the maximum number of bytes that are read of a log. By default, logs prints the last shownLog bytes.
 	maxLog   = 64 << 20
 	shownLog = 64 << 10
 	// followEvery is how often logs -f reads the log.
@@ -80,10 +79,8 @@ login on the host.`,
 	return command
 }
 
-// daemonName is the short name that users may write for the daemon's service.
 const daemonName = "wicd"
 
-// services lists the services that have logs below C:\var\log, the daemon first.
 func services() []string { return append([]string{daemonName}, contract.LoggingServices()[1:]...) }
 
 // logFile returns the path of a service's log, relative to C:\var\log.
@@ -94,8 +91,8 @@ func logFile(service string) string {
 	return below(contract.LogFile(service))
 }
 
-// logs prints a log. With -f, it also prints new lines until the context ends. It continues if the node can't be
-// reached, and prints each error once.
+// logs prints a log. With -f, it also prints new lines until the context ends, even if the node can't be reached for a
+// while. It prints each error once.
 func (p *plugin) logs(ctx context.Context, r *reader, node, file string, o logOptions) error {
 	got, err := r.recent(ctx, node, file, o)
 	if failed := p.writeLog(got.text); err != nil || failed != nil || !o.follow {
@@ -127,8 +124,7 @@ func (p *plugin) logs(ctx context.Context, r *reader, node, file string, o logOp
 	}
 }
 
-// writeLog prints a part of a log. On a terminal, it replaces control characters, because the terminal would execute
-// them.
+// writeLog prints a part of a log. On a terminal, it replaces control characters, which the terminal would execute.
 func (p *plugin) writeLog(text []byte) error {
 	if printers.IsTerminal(p.Out) {
 		text = []byte(diagnosis.Visible(string(text)))
@@ -137,16 +133,16 @@ func (p *plugin) writeLog(text []byte) error {
 	return err
 }
 
-// part is a part of a log file. from is the offset of text in the file. size and changed are the size of the whole file
-// and the time of its last change.
+// part is a part of a log file. from is the offset of text in the file. size is the size of the whole file, and changed
+// is when the file last changed.
 type part struct {
 	text       []byte
 	from, size int64
 	changed    time.Time
 }
 
-// recent reads the lines that logOptions select. It starts with the end of the log, and reads a longer part until the
-// part contains all these lines.
+// recent reads the lines that logOptions select. It starts with the end of the log, and reads longer parts until a part
+// contains all these lines.
 func (r *reader) recent(ctx context.Context, node, file string, o logOptions) (part, error) {
 	if o.lines < 0 || o.since < 0 {
 		return part{}, errors.New("--tail and --since must be above zero")
@@ -184,10 +180,9 @@ var (
 	rfcTime  = regexp.MustCompile(`^.{0,24}?(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d))`)
 )
 
-// since returns the text from the first line that is not older than the time begin. begins reports whether the log also
-// has an older line. A line without a time belongs to the line above it. klog writes local times without a time zone. A
-// file's time of change is the time of its last line, so since computes the offset of the time zone from the
-// difference.
+// since returns the text from the first line that is not older than begin. begins reports whether the log also has an
+// older line. A line without a time belongs to the line above it. klog writes local times without a time zone. The file
+// changed when its last line was written, which shows the offset of the time zone.
 func since(log part, begin time.Time) (text []byte, begins bool, err error) {
 	lines := bytes.SplitAfter(log.text, []byte("\n"))
 	times := make([]time.Time, len(lines))
@@ -230,7 +225,7 @@ func (r *reader) end(ctx context.Context, node, file string, most int64) (part, 
 }
 
 // part reads a range of a file. kubelet serves log files like a web server. If the range begins after the end of the
-// file, the part is empty. After a failure, part returns the text that it has read so far and the error.
+// file, the part is empty. After a failure, part also returns the text that it has read so far.
 func (r *reader) part(ctx context.Context, node, file, span string) (got part, err error) {
 	file = path.Clean("/" + strings.ReplaceAll(file, `\`, "/"))
 	defer func() {

@@ -38,7 +38,6 @@ operator drains and reboots the node. It returns the node to service when the no
 	})
 }
 
-// reboot sets the annotation on the Node that requests a reboot.
 func (e *editor) reboot(ctx context.Context, name string) error {
 	found, err := e.nodeOf(ctx, name)
 	if err != nil {

@@ -11,9 +11,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/diagnosis"
 )
 
-// printable is the result of a command that prints something.
+// printable is the result of a command.
 type printable interface {
-	// Print writes the result as text for people.
+	// Print writes the result as text.
 	Print(out io.Writer, style diagnosis.Style) error
 	// Healthy reports whether the result contains no problem.
 	Healthy() bool
@@ -37,8 +37,8 @@ func (p *plugin) print(out io.Writer, found printable) error {
 	return err
 }
 
-// show prints a result. incomplete is the error that kept the result from being complete, or nil. show returns this
-// error. If there is no error and the result contains a problem, show returns errUnhealthy.
+// show prints a result. incomplete is why the result is incomplete, or nil, and show returns it. If a complete result
+// contains a problem, show returns errUnhealthy.
 func (p *plugin) show(found printable, incomplete error) error {
 	err := errors.Join(incomplete, p.print(p.Out, found))
 	if err == nil && !found.Healthy() {
@@ -56,8 +56,7 @@ func toJSON(found any) (string, error) {
 	return diagnosis.Visible(string(text)) + "\n", nil
 }
 
-// toYAML encodes a result as YAML. It converts the output of toJSON, because control characters would make YAML
-// invalid.
+// toYAML converts the output of toJSON, because control characters would make YAML invalid.
 func toYAML(found any) (string, error) {
 	text, err := toJSON(found)
 	if err != nil {

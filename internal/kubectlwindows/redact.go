@@ -22,7 +22,7 @@ const redacted = "[redacted]"
 type redactor struct {
 	patterns []pattern
 	own      *strings.Replacer
-	// base64 matches text that may be base64. colours matches the control sequences that set colors in a terminal.
+	// base64 matches text that may be base64. colours matches the control sequences for colors in a terminal.
 	base64, colours *regexp.Regexp
 	// plain converts URL-safe base64 to standard base64.
 	plain *strings.Replacer
@@ -103,8 +103,7 @@ func (r redactor) text(text []byte) []byte {
 	return []byte(diagnosis.Visible(string(r.secrets(text, encodings))))
 }
 
-// secrets removes secrets from a text. It also searches base64 in the text. encoded is how many times base64 in base64
-// is decoded.
+// secrets removes secrets from a text, and from base64 in the text. encoded is how many times base64 is decoded.
 func (r redactor) secrets(text []byte, encoded int) []byte {
 	text = bytes.ReplaceAll(text, []byte{0}, nil) // UTF-16 text of Windows programs contains zero bytes
 	text = r.colours.ReplaceAll(text, nil)        // some loggers set a color between a name and its value
@@ -112,7 +111,7 @@ func (r redactor) secrets(text []byte, encoded int) []byte {
 	if encoded > 0 {
 		text = r.base64.ReplaceAllFunc(text, func(run []byte) []byte { return r.decoded(run, encoded-1) })
 	}
-	// Hide the digests of images. Otherwise a pattern would treat a digest as a host after a password.
+	// Hide the digests of images. Otherwise, a pattern would treat a digest as a host after a password.
 	text = bytes.ReplaceAll(text, []byte(atDigest), []byte{0})
 	for _, p := range r.patterns {
 		text = p.match.ReplaceAll(text, p.with)
@@ -123,8 +122,7 @@ func (r redactor) secrets(text []byte, encoded int) []byte {
 // encodings is how many times base64 is decoded. A Secret's values are base64, and may themselves contain base64.
 const encodings = 2
 
-// decoded returns the constant redacted if the base64 in run contains a secret. Otherwise it returns run unchanged.
-// encoded is how many more times base64 is decoded.
+// decoded returns the constant redacted if the base64 in run contains a secret, or run unchanged.
 func (r redactor) decoded(run []byte, encoded int) []byte {
 	letters := r.plain.Replace(string(run))
 	if len(letters)%4 == 1 { // a log may end in the middle of the base64
@@ -147,8 +145,7 @@ var secretName = regexp.MustCompile(`(?i)pass|pwd|secret|token|key$|auth|cred`)
 var wellKnown = regexp.MustCompile(`^([a-z0-9-]+\.)*(kubernetes\.io|k8s\.io|openshift\.io|k8s\.ovn\.org|` +
 	`coreos\.com|projectcalico\.org)/`)
 
-// clean removes useless fields from an object. It also removes values that may be secret because of their field or
-// because they look like secrets.
+// clean removes useless fields from an object, and values that may be secret because of their field or their content.
 func (r redactor) clean(object *unstructured.Unstructured) {
 	if object.GetKind() == "ConfigMap" && object.GetName() == contract.InstancesConfigMap {
 		cleanEntries(object)
@@ -183,7 +180,7 @@ func (r redactor) values(at any) any {
 	return at
 }
 
-// cleanEntries keeps only the valid entries of windows-instances. A user may have pasted a password into an invalid
+// cleanEntries keeps only the valid entries of windows-instances: a user may have pasted a password into an invalid
 // entry.
 func cleanEntries(list *unstructured.Unstructured) {
 	typed := &corev1.ConfigMap{}
@@ -211,8 +208,8 @@ func cleanMetadata(at map[string]any) {
 	}
 }
 
-// cleanVariable redacts the value of an environment variable. Exception: it keeps the values of proxy variables,
-// because the patterns remove the passwords in their URLs.
+// cleanVariable redacts the value of an environment variable. Exception: the patterns remove passwords in the URLs of
+// proxy variables.
 func cleanVariable(at map[string]any) {
 	name, isName := at["name"].(string)
 	value, isVariable := at["value"].(string)

@@ -14,8 +14,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/diagnosis"
 )
 
-// reportTimeout is how long `kubectl windows why` waits for a node's report. The rest of the command's output doesn't
-// need the node.
+// reportTimeout is how long `kubectl windows why` waits for a node's report, which is only a part of its output.
 const reportTimeout = 10 * time.Second
 
 // below converts a path to a path relative to C:\var\log, with slashes as in a URL.
@@ -30,8 +29,7 @@ func (r *reader) reportText(ctx context.Context, node string) ([]byte, error) {
 	return got.text, err
 }
 
-// addReport reads the report of a node's daemon and adds its content to a diagnosis. Daemons of older releases write no
-// report.
+// addReport adds the report of a node's daemon to a diagnosis. Daemons of older releases write no report.
 func (r *reader) addReport(ctx context.Context, d *diagnosis.Diagnosis, node string) {
 	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
 	defer cancel()

@@ -13,7 +13,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/diagnosis"
 )
 
-// watchEvery is how often --watch reads the status. Each time it reads two lists and two objects.
+// watchEvery is how often --watch reads the status: two lists and two objects.
 const watchEvery = 5 * time.Second
 
 func (p *plugin) statusCommand() *cobra.Command {
@@ -76,8 +76,8 @@ func (r *reader) status(ctx context.Context) (diagnosis.Status, error) {
 	return diagnosis.Summarize(snapshot), nil
 }
 
-// watchStatus prints the status every few seconds until the user interrupts it. On a terminal, it clears the screen
-// each time. Without a terminal, it prints only a changed status. It continues if the API server can't be reached.
+// watchStatus prints the status until the user interrupts it. On a terminal, it clears the screen each time. Without a
+// terminal, it prints only a changed status. It continues if the API server can't be reached.
 func (p *plugin) watchStatus(ctx context.Context, r *reader) error {
 	last := ""
 	err := wait.PollUntilContextCancel(ctx, watchEvery, true, func(ctx context.Context) (bool, error) {
@@ -99,7 +99,6 @@ func (p *plugin) watchStatus(ctx context.Context, r *reader) error {
 	return nil
 }
 
-// screen returns the text that `kubectl windows status` prints now.
 func (p *plugin) screen(ctx context.Context, r *reader) (string, error) {
 	status, err := r.status(ctx)
 	if err != nil {

@@ -17,7 +17,6 @@ import (
 	"github.com/windows-nodes/wmco/internal/diagnosis"
 )
 
-// awaiting holds the flags of a command that changes hosts and can wait for the operator.
 type awaiting struct {
 	wait    bool
 	timeout time.Duration
@@ -29,9 +28,8 @@ func (a *awaiting) addFlags(command *cobra.Command, until string) {
 	command.Flags().DurationVar(&a.timeout, "timeout", 30*time.Minute, "how long --wait waits")
 }
 
-// await prints each change of the named hosts until all of them are done or the time limit ends. The function look
-// returns the WindowsInstance of a name, or nil if there is none, and whether the host is done. If the API server can't
-// be read, await tries again.
+// await prints each change of the named hosts until all of them are done or the time limit ends. look returns the
+// WindowsInstance of a name, or nil, and whether the host is done. If the API server can't be read, await tries again.
 func (e *editor) await(ctx context.Context, a awaiting, names []string, done string,
 	look func(all []v1alpha1.WindowsInstance, name string) (*v1alpha1.WindowsInstance, bool)) error {
 	if !a.wait || e.dryRun != cmdutil.DryRunNone {
@@ -78,7 +76,6 @@ func (e *editor) await(ctx context.Context, a awaiting, names []string, done str
 		strings.Join(left, ", "), left[0])
 }
 
-// progress describes what a host does, and why it waits or fails.
 func progress(instance *v1alpha1.WindowsInstance) string {
 	if instance == nil {
 		return "the operator has not begun"
@@ -94,7 +91,6 @@ func progress(instance *v1alpha1.WindowsInstance) string {
 	return text
 }
 
-// awaitReady waits until hosts are Ready.
 func (e *editor) awaitReady(ctx context.Context, a awaiting, names ...string) error {
 	return e.await(ctx, a, names, "Ready", func(all []v1alpha1.WindowsInstance,
 		name string) (*v1alpha1.WindowsInstance, bool) {

@@ -63,7 +63,6 @@ is a problem.`,
 	return command
 }
 
-// subject holds the objects with the name that the user asks about.
 type subject struct {
 	instance *v1alpha1.WindowsInstance
 	node     *corev1.Node
@@ -174,7 +173,7 @@ func (r *reader) findHost(ctx context.Context, s *diagnosis.Snapshot, kind, name
 	return found, nil
 }
 
-// findPod returns nil if the pod does not exist. The caller can ignore the error `unread` if a host has the name.
+// findPod returns nil if the pod does not exist. If a host has the name, the caller can ignore unread.
 func (r *reader) findPod(ctx context.Context, name string) (pod *corev1.Pod, unread error) {
 	pod = &corev1.Pod{}
 	if unread = r.Get(ctx, client.ObjectKey{Namespace: r.namespace, Name: name}, pod); unread != nil {
@@ -183,8 +182,7 @@ func (r *reader) findPod(ctx context.Context, name string) (pod *corev1.Pod, unr
 	return pod, nil
 }
 
-// notFound returns an error that explains why there is no object with the given name. For example, the operator may
-// have rejected the entry with this name.
+// notFound explains why there is no object with the given name. For example, its entry may be rejected.
 func notFound(s *diagnosis.Snapshot, argument, name string) error {
 	for _, r := range s.Config.Status.RejectedEntries {
 		if r.Key == name {
@@ -195,7 +193,6 @@ func notFound(s *diagnosis.Snapshot, argument, name string) error {
 	return errors.New(strings.Join(append([]string{"no host, node or pod is named " + argument}, s.Unread...), "; "))
 }
 
-// completeHosts returns the names of hosts and nodes for shell completion.
 func (p *plugin) completeHosts(command *cobra.Command, given []string, _ string) ([]string, cobra.ShellCompDirective) {
 	r, err := p.connect()
 	if err != nil {

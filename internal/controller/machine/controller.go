@@ -23,9 +23,9 @@ import (
 )
 
 const (
-	// nameRetry is how often names that have no address in DNS are looked up again, because DNS sends no events.
+	// nameRetry is how often names without an address in DNS are looked up again, because DNS sends no events.
 	nameRetry = 30 * time.Second
-	// staleRetry is the pause before a retry if the cache lags behind the API server. It is also the pause while the
+	// staleRetry is the pause before a retry if the cache lags behind the API server. It also applies while the
 	// operator cleans a host whose Machine isn't in the cache, because the deletion of such a Machine sends no event.
 	staleRetry = 5 * time.Second
 )
@@ -35,8 +35,8 @@ var errChanged = errors.New("the object was modified concurrently")
 
 // Reconciler creates and removes the instances of Machines, and replaces Machines whose hosts refuse the private key.
 type Reconciler struct {
-	// client reads instances through the manager's cache, and writes to the API server. machines reads Machines through
-	// a separate cache. live reads from the API server.
+	// client reads instances through the manager's cache, and writes. machines reads Machines through a separate cache.
+	// live reads from the API server.
 	client   client.Client
 	machines client.Reader
 	live     client.Reader
@@ -44,7 +44,7 @@ type Reconciler struct {
 	options  Options
 	// hasAddress reports whether the name of a host has an address in DNS.
 	hasAddress func(ctx context.Context, name string) bool
-	// missing contains Machines that don't become nodes, and restricted those that should be replaced but can't be now.
+	// missing contains Machines that don't become nodes. restricted contains Machines that can't be replaced now.
 	missing, restricted conditions
 }
 
@@ -62,7 +62,6 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	return ctrl.Result{RequeueAfter: policy.Soonest(again, after)}, nil
 }
 
-// read returns the Machines and instances from the caches.
 func (r *Reconciler) read(ctx context.Context) (v view, err error) {
 	list, instances := &machinev1beta1.MachineList{}, &v1alpha1.WindowsInstanceList{}
 	if err := r.machines.List(ctx, list, client.InNamespace(contract.MachineAPINamespace),
@@ -79,7 +78,7 @@ func (r *Reconciler) read(ctx context.Context) (v view, err error) {
 	return v, nil
 }
 
-// project creates, changes and removes instances to match Machines. again is the time until the next reconcile, or 0.
+// project makes the instances match the Machines. again is the time until the next reconcile, or 0.
 func (r *Reconciler) project(ctx context.Context, v view) (again time.Duration, err error) {
 	if v.platform, err = r.options.Platform(ctx); err != nil {
 		logf.FromContext(ctx).V(1).Info("machines wait for the cluster's platform", "why", err.Error())
@@ -151,8 +150,8 @@ func (r *Reconciler) create(ctx context.Context, c newcomer) (*contract.Problem,
 	return nil, nil
 }
 
-// change writes an instance. If someone else wrote the instance after it was read, change returns errChanged. The
-// caller must then retry, because this controller may get no event about the other write.
+// change writes an instance. If another client has written the instance since it was read, change returns errChanged.
+// Then the caller must retry, because this controller may get no event about the other write.
 func (r *Reconciler) change(ctx context.Context, instance, wanted *v1alpha1.WindowsInstance) error {
 	err := r.client.Patch(ctx, wanted, client.MergeFromWithOptions(instance, client.MergeFromWithOptimisticLock{}))
 	if apierrors.IsConflict(err) {
@@ -162,7 +161,7 @@ func (r *Reconciler) change(ctx context.Context, instance, wanted *v1alpha1.Wind
 }
 
 // leave removes an instance if the API server shows that its host is destroyed, or that its Machine lost the Windows
-// label. If the Machine lost the label, the host is cleaned.
+// label. In the second case, the host is cleaned.
 func (r *Reconciler) leave(ctx context.Context, instance *v1alpha1.WindowsInstance) error {
 	machine, isGone, err := r.machineOf(ctx, instance)
 	switch {
@@ -176,7 +175,7 @@ func (r *Reconciler) leave(ctx context.Context, instance *v1alpha1.WindowsInstan
 	return cmp.Or(err, errChanged) // the cache lags, or the host is being cleaned and its Machine isn't cached
 }
 
-// discard removes an instance whose host is destroyed with its Machine: its policy becomes Discard, unless it is Force.
+// discard removes an instance whose host is destroyed with its Machine. Its policy becomes Discard, unless it is Force.
 func (r *Reconciler) discard(ctx context.Context, instance *v1alpha1.WindowsInstance) error {
 	if instance.Spec.RemovalPolicy != v1alpha1.RemovalForce && instance.Spec.RemovalPolicy != v1alpha1.RemovalDiscard {
 		wanted := instance.DeepCopy()
@@ -199,8 +198,7 @@ func (r *Reconciler) deleteInstance(ctx context.Context, instance *v1alpha1.Wind
 	return nil
 }
 
-// machineOf reads an instance's Machine from the API server. isGone reports that its host is destroyed, or soon will
-// be.
+// machineOf reads an instance's Machine from the API server. isGone: its host is destroyed, or soon will be.
 func (r *Reconciler) machineOf(ctx context.Context, instance *v1alpha1.WindowsInstance) (
 	machine *machinev1beta1.Machine, isGone bool, err error) {
 	machine = &machinev1beta1.Machine{}

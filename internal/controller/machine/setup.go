@@ -20,7 +20,6 @@ const DefaultRefusalTimeout = 5 * time.Minute
 
 // Options of the controller. All are required, except where noted.
 type Options struct {
-	// Namespace is the namespace of the operator and of the instances.
 	Namespace string
 	// Platform returns the cluster's platform. While the platform is unknown, it returns an error.
 	Platform func(ctx context.Context) (contract.Platform, error)
@@ -40,8 +39,7 @@ type Options struct {
 	ByItself func(ctx context.Context) (bool, error)
 	// RefusalTimeout is how long a host that has never accepted a key may refuse the current key.
 	RefusalTimeout time.Duration
-	// Now is the clock.
-	Now func() time.Time
+	Now            func() time.Time
 }
 
 // Setup adds a runnable to a manager. The runnable starts the controller as soon as the cluster has the Machine API.

@@ -35,8 +35,7 @@ type Reconciler struct {
 	now       func() time.Time
 
 	// The keys of all maps are names of Nodes. since is when a Node was first seen without an instance. forced contains
-	// the Nodes whose instance was just removed by force. discarded contains the Nodes whose host was destroyed with
-	// its Machine.
+	// the Nodes whose instance was just removed by force. discarded contains the instances whose host was destroyed.
 	since, forced, discarded sync.Map
 }
 
@@ -46,7 +45,6 @@ type discarded struct {
 	at       time.Time
 }
 
-// discardedFor is how long a discarded instance is remembered.
 const discardedFor = time.Hour
 
 func newReconciler(api client.Client, live client.Reader, recorder events.EventRecorder, namespace string,
@@ -71,7 +69,7 @@ func Setup(mgr ctrl.Manager, namespace string) error {
 	return nil
 }
 
-// instances returns a handler for events of instances. It reconciles the Node of the instance.
+// instances returns a handler that reconciles the Node of an instance.
 func (r *Reconciler) instances() handler.EventHandler {
 	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 	look := func(q queue, o client.Object) {
@@ -89,7 +87,7 @@ func (r *Reconciler) instances() handler.EventHandler {
 	}
 }
 
-// deleted records the Node of a deleted instance if the removal was forced, or if the Machine was deleted.
+// deleted records a deleted instance if the removal was forced, or if the Machine was deleted.
 func (r *Reconciler) deleted(o client.Object) {
 	instance, ok := o.(*v1alpha1.WindowsInstance)
 	if !ok || instance.Status.NodeName == "" {
@@ -146,7 +144,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{}, err
 	}
 	isOurs, isDiscarded := policy.IsOurs(node), r.isDiscarded(node)
-	// If the daemon's certificate has expired after the host was released, only kubelet writes to the Node. Such a Node
+	// If the daemon's certificate expired after the release of the host, only kubelet writes to the Node. Such a Node
 	// has none of the daemon's or the operator's annotations.
 	isBack := released && node.Labels[contract.OSIDLabel] == contract.OSIDWindows
 	if !isOurs && !isDiscarded && !isBack || node.Labels[corev1.LabelOSStable] != string(corev1.Windows) {
@@ -181,7 +179,6 @@ func (r *Reconciler) note(ctx context.Context, name string) error {
 	return nil
 }
 
-// claim shows whether a Node belongs to an instance.
 type claim int
 
 const (
@@ -192,7 +189,7 @@ const (
 )
 
 // claimed reports whether this Node belongs to an instance, or may soon belong to one. Kubelet may have written the
-// annotation with the instance, so this annotation counts only if that instance has no Node yet.
+// annotation with the instance, so it counts only if this instance has no Node yet.
 func (r *Reconciler) claimed(ctx context.Context, node *corev1.Node) (claim, error) {
 	name, _ := strings.CutPrefix(node.Annotations[contract.InstanceAnnotation], r.namespace+"/")
 	named := &v1alpha1.WindowsInstance{}
@@ -223,7 +220,7 @@ func hasAddress(node *corev1.Node, i *v1alpha1.WindowsInstance) bool {
 	})
 }
 
-// keep undoes this controller's changes if a Node has an instance again, except the cordon, which the join removes.
+// keep undoes this controller's changes to a Node that has an instance again. The join removes the cordon.
 func (r *Reconciler) keep(ctx context.Context, node *corev1.Node) error {
 	if err := r.dropReleased(ctx, node.Name); err != nil {
 		return err
@@ -260,7 +257,7 @@ func (r *Reconciler) carryOut(ctx context.Context, node *corev1.Node, verdict po
 		if releases {
 			node.Annotations[contract.ReleasedAnnotation] = verdict.Release
 		}
-		// The instance with this name no longer exists, and an instance with another name may get the node. Without the
+		// The instance in the annotation no longer exists, and another instance may get the node. Without the
 		// annotation, the rollout budget does not count the node.
 		delete(node.Annotations, contract.InstanceAnnotation)
 	}); err != nil {

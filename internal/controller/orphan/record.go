@@ -15,7 +15,7 @@ import (
 )
 
 // recordLife is how long a released host is remembered. It is longer than the lifetime of kubelet's certificate,
-// because without a valid certificate, kubelet can't register a Node.
+// because kubelet needs a valid certificate to register a Node.
 const recordLife = 400 * 24 * time.Hour
 
 // releasedNodes returns the ConfigMap with the nodes whose hosts were released by force, without its content.
@@ -43,7 +43,7 @@ func (r *Reconciler) dropReleased(ctx context.Context, node string) error {
 	return r.changeReleased(ctx, func(data map[string]string) { delete(data, node) })
 }
 
-// changeReleased edits and writes the list of released nodes. It also removes expired entries.
+// changeReleased edits the list of released nodes, and removes expired entries.
 func (r *Reconciler) changeReleased(ctx context.Context, edit func(data map[string]string)) error {
 	list := r.releasedNodes()
 	_, err := controllerutil.CreateOrUpdate(ctx, r.client, list, func() error {

@@ -1,7 +1,7 @@
 // Package problem stores the problems that controllers find. Each controller sets its problems, and the writer of the
 // WindowsMachineConfig's status reads them. Events report the same problems, but expire.
 //
-// The problems are only in memory. The package classifies only one kind of error: refusals of the API server.
+// The problems are only in memory.
 package problem
 
 import (
@@ -63,8 +63,8 @@ func (s *State) Set(controller string, problems []*contract.Problem) (fresh []*c
 }
 
 // OfCreate classifies the error of a failed creation of an instance. If the API server refuses the instance until a
-// user changes something, OfCreate returns a problem. If the instance already exists, OfCreate returns neither a
-// problem nor an error: the cache will show the instance and send an event.
+// user changes something, OfCreate returns a problem. If the instance already exists, OfCreate returns nil twice: the
+// cache will show the instance and send an event.
 func OfCreate(instance string, err error) (*contract.Problem, error) {
 	switch {
 	case apierrors.IsAlreadyExists(err):
@@ -77,7 +77,7 @@ func OfCreate(instance string, err error) (*contract.Problem, error) {
 	return nil, fmt.Errorf("creating instance %s: %w", instance, err)
 }
 
-// named is how many details, at most, Sum includes for each reason.
+// named is the maximum number of details that Sum includes for each reason.
 const named = 3
 
 // Sum merges problems with the same reason, because hundreds of hosts may have one problem, and sorts by reason.

@@ -14,8 +14,8 @@ import (
 )
 
 // ensure creates an object in the operator's namespace if it doesn't exist. fill sets the desired content on the
-// existing object, or on a new one. If this changes the existing object, ensure updates it. It replaces the objects of a
-// revision, because they are immutable.
+// existing object, or on a new one. If this changes the object, ensure updates it. It replaces an object of a revision,
+// because such objects are immutable.
 func ensure[T any, P interface {
 	*T
 	client.Object
@@ -62,13 +62,13 @@ func ensure[T any, P interface {
 	return nil
 }
 
-// exactly returns preconditions that let a deletion fail if the object was changed after it was read.
+// exactly returns preconditions: a deletion fails if the object was changed after it was read.
 func exactly(o client.Object) client.Preconditions {
 	uid, version := o.GetUID(), o.GetResourceVersion()
 	return client.Preconditions{UID: &uid, ResourceVersion: &version}
 }
 
-// markOurs sets the label that marks objects that this operator created.
+// markOurs sets the label of objects that this operator created.
 func markOurs(object *metav1.ObjectMeta) {
 	metav1.SetMetaDataLabel(object, contract.ManagedByLabel, contract.OperatorServiceAccount)
 }

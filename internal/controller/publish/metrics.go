@@ -5,7 +5,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// meters are the metrics of this controller.
 type meters struct {
 	published *prometheus.CounterVec
 	retired   prometheus.Counter

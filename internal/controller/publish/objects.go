@@ -14,15 +14,15 @@ import (
 
 // PayloadSource is where daemons download blobs of the payload while their nodes are in service.
 type PayloadSource struct {
-	// URLs are the URLs of the payload servers, without a path. If there are none, daemons can't download anything.
+	// URLs are the URLs of the payload servers, without a path. Without URLs, daemons can't download anything.
 	URLs []string
 	// CA contains the certificates of the servers, as PEM.
 	CA []byte
 }
 
-// keepPayloadSource maintains the ConfigMap with the addresses of the payload servers, if any, which daemons read. The
-// ConfigMap is not part of a revision, because the payload server gets a new certificate whenever the operator starts.
-// If a daemon doesn't trust the server's certificate, the daemon reads this ConfigMap again.
+// keepPayloadSource maintains the ConfigMap with the addresses of the payload servers, for daemons. It is not part of a
+// revision, because the payload server gets a new certificate whenever the operator starts. A daemon that doesn't trust
+// this certificate reads the ConfigMap again.
 func (p *publisher) keepPayloadSource(ctx context.Context) error {
 	return ensure(ctx, p, contract.PayloadSourceConfigMap, func(c *corev1.ConfigMap) {
 		markOurs(&c.ObjectMeta)
@@ -32,9 +32,8 @@ func (p *publisher) keepPayloadSource(ctx context.Context) error {
 	})
 }
 
-// keepTrustedCA maintains the ConfigMap into which the cluster writes the CAs of its proxy. The operator doesn't write
-// its data. The ConfigMap must exist before the cluster has a proxy. Otherwise, nodes would first get a revision with
-// the proxy but without its CAs.
+// keepTrustedCA maintains the ConfigMap into which the cluster writes the CAs of its proxy. The ConfigMap must exist
+// before the cluster has a proxy. Otherwise, nodes would first get a revision with the proxy but without its CAs.
 func (p *publisher) keepTrustedCA(ctx context.Context, injects bool) error {
 	if !injects {
 		return nil
@@ -47,8 +46,8 @@ func (p *publisher) keepTrustedCA(ctx context.Context, injects bool) error {
 	})
 }
 
-// keepRevision maintains the objects of a revision in this order: Secret, ConfigMap, Role. So when the revision is
-// written to a Node, its daemon can already read all objects.
+// keepRevision maintains the objects of a revision in this order: Secret, ConfigMap, Role. So a daemon can read all
+// objects before the revision is written to its Node.
 func (p *publisher) keepRevision(ctx context.Context, content contract.Latest) error {
 	name, immutable := contract.ServicesConfigMapPrefix+content.Revision, true
 	if err := ensure(ctx, p, name, func(s *corev1.Secret) {
@@ -66,9 +65,8 @@ func (p *publisher) keepRevision(ctx context.Context, content contract.Latest) e
 	return p.keepRole(ctx, name)
 }
 
-// keepRole allows daemons to read the published manifests and their Secrets by name, and no other ConfigMaps or
-// Secrets. The operator may grant these rights because it has them itself in its namespace. An admission policy
-// prevents the operator from granting more.
+// keepRole allows daemons to read the published manifests and their Secrets by name. The operator may grant these
+// rights because it has them itself in its namespace. An admission policy prevents the operator from granting more.
 func (p *publisher) keepRole(ctx context.Context, current string) error {
 	configMaps, secrets := []string{current}, []string{current}
 	all, err := revisions(ctx, p.client, p.Namespace)
@@ -88,8 +86,8 @@ func (p *publisher) keepRole(ctx context.Context, current string) error {
 		return rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{resource},
 			ResourceNames: slices.Compact(names), Verbs: verbs}
 	}
-	// Daemons need no watch on a named revision, because it is published before it is written to a Node. They only
-	// watch the Secret of the latest revision.
+	// Daemons watch only the Secret of the latest revision. A named revision is published before it is written to a
+	// Node.
 	rules := []rbacv1.PolicyRule{rule("configmaps", configMaps, "list"), rule("secrets", secrets, "list"),
 		rule("secrets", []string{contract.LatestSecret}, "list", "watch"),
 		rule("configmaps", []string{contract.PayloadSourceConfigMap}, "list")}

@@ -26,8 +26,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/payload"
 )
 
-// DefaultGrace is how long a revision is kept after the last node stopped using it. During this time, a host may still
-// be joining with the revision, before it has a Node.
+// DefaultGrace is how long a revision is kept after the last node stopped using it. During this time, a host without a
+// Node may still be joining with the revision.
 const DefaultGrace = time.Hour
 
 // reconcileTimeout ends a reconcile if the API server or the cache does not answer.
@@ -35,10 +35,9 @@ const reconcileTimeout = time.Minute
 
 // Options configures the controller.
 type Options struct {
-	// Namespace is the operator's namespace. The operator publishes revisions there.
+	// Namespace is the operator's namespace, where revisions are published.
 	Namespace string
-	// Facts returns the facts of the cluster.
-	Facts cluster.Source
+	Facts     cluster.Source
 	// Payload lists the programs that this operator ships.
 	Payload payload.Manifest
 	// PayloadSource is where daemons download the payload. It is zero if they can't download it.
@@ -47,12 +46,9 @@ type Options struct {
 	Logging blueprint.Logging
 	// OperatorVersion is the operator's version. The name of every revision begins with it.
 	OperatorVersion string
-	// Grace is how long a revision is kept after the last node stopped using it.
-	Grace time.Duration
-	// Now is the clock.
-	Now func() time.Time
-	// Registry is where the controller registers its metrics.
-	Registry prometheus.Registerer
+	Grace           time.Duration
+	Now             func() time.Time
+	Registry        prometheus.Registerer
 }
 
 // Setup adds the controller to a manager. It returns the Source that the controller updates.
@@ -86,8 +82,8 @@ func (p *publisher) setup(mgr ctrl.Manager) error {
 			return err
 		}
 		if !served {
-			// If the operator watched a missing kind, the operator would exit. The facts report the missing kind as a
-			// problem, and are read again periodically.
+			// Watching a missing kind would end the operator. The facts report the missing kind as a problem, and are
+			// read again periodically.
 			mgr.GetLogger().Info("cluster lacks a kind of object that facts are read from", "type",
 				fmt.Sprintf("%T", input.Object))
 			continue
@@ -97,8 +93,8 @@ func (p *publisher) setup(mgr ctrl.Manager) error {
 	return b.Complete(p)
 }
 
-// contentChanged selects events about an input that appears or disappears, and events that change the content that the
-// operator reads from an input. It ignores other updates, such as status updates.
+// contentChanged selects events about an input that appears, disappears, or changes the content that the operator
+// reads. It ignores other updates, such as status updates.
 func contentChanged(input cluster.Input) predicate.Predicate {
 	matters := func(o client.Object) bool { return input.Content(o) != "" }
 	return predicate.And(watch.Named(input.Object.GetNamespace(), input.Object.GetName()), predicate.Funcs{
@@ -108,7 +104,6 @@ func contentChanged(input cluster.Input) predicate.Predicate {
 	})
 }
 
-// published selects ConfigMaps and Secrets whose name has the prefix of revisions.
 func published(namespace string) predicate.Predicate {
 	return predicate.NewPredicateFuncs(func(o client.Object) bool {
 		return o.GetNamespace() == namespace && strings.HasPrefix(o.GetName(), contract.ServicesConfigMapPrefix)

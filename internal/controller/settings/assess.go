@@ -26,12 +26,12 @@ type Facts struct {
 	Troubles  []*contract.Problem
 	Instances []v1alpha1.WindowsInstance
 	Rejected  []inventory.Rejected
-	// DesiredRevision is the published revision. It is empty if this process has published nothing yet. In this case,
-	// the revision in the status is kept, because nodes have this revision and the publisher uses its salt again.
+	// DesiredRevision is the published revision, or empty if this process has published nothing yet. In this case, the
+	// revision in the status is kept: nodes have this revision, and the publisher uses its salt again.
 	DesiredRevision string
-	// Refused are the problems of settings that are not passed to nodes. Kubelet is the part of kubelet's configuration
-	// that is in force, or nil. Rendered is the generation of the settings that both of them belong to. Known reports
-	// that this process has published something. Before that, the status keeps its old values for Refused and Kubelet.
+	// Refused are the problems of settings that are not passed to nodes. Kubelet is the current part of kubelet's
+	// configuration, or nil. Rendered is the generation of the settings for both. If Known is false, this process has
+	// published nothing yet, and the status keeps its old values.
 	Refused    []*contract.Problem
 	Kubelet    []byte
 	Known      bool
@@ -42,12 +42,12 @@ type Facts struct {
 	// Missing are programs that nodes of this cluster need and the payload lacks. It is valid if IsMissingKnown.
 	Missing        []payload.Missing
 	IsMissingKnown bool
-	// Config is the settings, or nil while they are unknown. Now is the time.
+	// Config is the settings, or nil while they are unknown.
 	Config *v1alpha1.WindowsMachineConfig
 	Now    time.Time
 }
 
-// Reasons of conditions that don't concern a single host. Users of OLM may rely on reasonSafe and reasonNotSafe.
+// Reasons of conditions of the WindowsMachineConfig. Users of OLM may rely on reasonSafe and reasonNotSafe.
 const (
 	reasonAsExpected = "AsExpected"
 	reasonSafe       = "upgradeIsSafe"
@@ -67,8 +67,8 @@ const (
 	maxCondition = 32768
 )
 
-// Assess writes the status. It returns how many nodes failed at the desired revision, because the status lists only
-// some of them. If the status of a condition doesn't change, its transition time doesn't change either.
+// Assess writes the status. failed is how many nodes failed at the desired revision, because the status lists only some
+// of them. If the status of a condition doesn't change, its transition time doesn't change either.
 func Assess(status *v1alpha1.WindowsMachineConfigStatus, f Facts) (failed int) {
 	status.ObservedGeneration = f.Generation
 	status.DesiredRevision = cmp.Or(f.DesiredRevision, status.DesiredRevision)
@@ -107,7 +107,6 @@ func Assess(status *v1alpha1.WindowsMachineConfigStatus, f Facts) (failed int) {
 	return failed
 }
 
-// complete reports which features are off because the operator was built without a program.
 func complete(status *v1alpha1.WindowsMachineConfigStatus, f Facts) {
 	if !f.IsMissingKnown {
 		return // keep the condition from before
@@ -123,8 +122,8 @@ func complete(status *v1alpha1.WindowsMachineConfigStatus, f Facts) {
 	set(status, f, v1alpha1.ConditionPayloadComplete, len(off) == 0, reasonAsExpected, reasonFeatures, message)
 }
 
-// accepted reports which settings are in force. Its condition is about the generation that was rendered, because the
-// settings of a later generation may not be in force yet.
+// accepted reports which settings are applied. Its condition is about the generation that was rendered, because a later
+// generation may not be applied yet.
 func accepted(status *v1alpha1.WindowsMachineConfigStatus, f Facts) {
 	if !f.Known {
 		return
@@ -168,8 +167,8 @@ func available(status *v1alpha1.WindowsMachineConfigStatus, f Facts) {
 	set(status, f, v1alpha1.ConditionAvailable, false, "", string(f.Lacks[0].Reason), strings.Join(words, " "))
 }
 
-// shown returns the parts of an instance that the status depends on. The condition Ready alone is not enough: while an
-// update waits or fails, the instance is still Ready.
+// shown returns the parts of an instance that the status depends on. Ready is not enough: while an update waits or
+// fails, the instance is still Ready.
 func shown(i *v1alpha1.WindowsInstance) []any {
 	s, step := &i.Status, v1alpha1.Step("")
 	if s.Activity != nil {
@@ -179,7 +178,7 @@ func shown(i *v1alpha1.WindowsInstance) []any {
 		s.Reason() == string(contract.ReasonRemovalPending), progress(i, s.DesiredRevision)}
 }
 
-// count counts the instances by state. It returns the names of the failing instances.
+// count counts the instances by state. failing are the names of the failing instances.
 func count(counts *v1alpha1.InstanceCounts, instances []v1alpha1.WindowsInstance) (failing []string) {
 	*counts = v1alpha1.InstanceCounts{}
 	for _, i := range instances {
@@ -192,8 +191,8 @@ func count(counts *v1alpha1.InstanceCounts, instances []v1alpha1.WindowsInstance
 	return failing
 }
 
-// bootTime is how long a new Machine needs, at most, until it can be reached, on the slowest platform. Until then, a
-// host that can't be reached counts as joining.
+// bootTime is how long a new Machine may be unreachable, on the slowest platform. Until then, its host counts as
+// joining.
 const bootTime = 20 * time.Minute
 
 // underWay returns the names of hosts that join, leave or are being changed, which an upgrade of the operator must not
@@ -223,14 +222,13 @@ func underWay(f Facts) (names []string) {
 	return names
 }
 
-// boots reports whether a host is still booting: it has not joined, and its Machine was created within bootTime.
 func boots(i *v1alpha1.WindowsInstance, now time.Time) bool {
 	return !i.Status.Joined() && i.DeletionTimestamp.IsZero() && i.Spec.Source != nil &&
 		i.Spec.Source.Kind == v1alpha1.SourceMachine && now.Sub(i.CreationTimestamp.Time) < bootTime
 }
 
 // blocking returns the missing prerequisites that make an upgrade of the operator unsafe. If the upgrade may provide
-// the missing prerequisites, blocking returns none.
+// them, blocking returns none.
 func blocking(lacks []*contract.Problem) []*contract.Problem {
 	if isCurable(lacks) {
 		return nil
@@ -238,8 +236,8 @@ func blocking(lacks []*contract.Problem) []*contract.Problem {
 	return lacks
 }
 
-// isCurable reports whether hosts may be able to join with the next release of the operator although they can't join
-// with this one. It returns true if this release does not support the cluster, or can't publish a revision.
+// isCurable reports whether hosts may be able to join with the next release of the operator: this release does not
+// support the cluster, or can't publish a revision.
 func isCurable(lacks []*contract.Problem) bool {
 	return slices.ContainsFunc(lacks, func(p *contract.Problem) bool {
 		return p.Reason == contract.ReasonVersionUnsupported || p.Reason == contract.ReasonRevisionNotPublished

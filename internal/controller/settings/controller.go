@@ -37,12 +37,10 @@ import (
 
 // Options of the controller.
 type Options struct {
-	// Namespace is the operator's namespace.
 	Namespace string
 	Keys      credential.Keys
 	Desired   Desired
-	// Missing is the programs that the operator's payload lacks.
-	Missing []payload.Missing
+	Missing   []payload.Missing
 	// OperatorCondition names the object that tells OLM whether the operator may be upgraded. It is empty without OLM.
 	OperatorCondition string
 	// Troubles contains the problems of other controllers that don't concern a WindowsInstance.
@@ -64,18 +62,18 @@ type Desired interface {
 type Reconciler struct {
 	Options
 	client client.Client
-	// live reads from the API server: the operator may get its OperatorCondition, but may not list or watch it.
+	// live reads the OperatorCondition, which the operator may get, but may not list or watch.
 	live   client.Reader
 	events events.EventRecorder
 	meters *meters
 	now    func() time.Time
 	warned bool // the user was already warned about the network
-	// absent is when the controller first found that the object is absent. It is zero while the object exists.
+	// absent is when the controller first found that the object is absent, or zero.
 	absent time.Time
 }
 
-// restoreAfter is how long the object may be absent before the operator creates it again. This is long enough for
-// kubectl replace --force, and for a CRD that is deleted and created again.
+// restoreAfter is how long the object may be absent before the operator creates it again: long enough for kubectl
+// replace --force, and for a CRD that is deleted and created again.
 const restoreAfter = time.Minute
 
 // Setup adds the controller to a manager.
@@ -87,8 +85,8 @@ func Setup(mgr ctrl.Manager, options Options) error {
 	start := batch.NewSignal() // triggers the first reconcile, which creates the object
 	start.Send(&v1alpha1.WindowsMachineConfig{})
 	err := ctrl.NewControllerManagedBy(mgr).Named("settings").
-		// Changes of the status must also trigger a reconcile: if the operator compared its status with a stale cache,
-		// it must compare again when the cache contains its last write.
+		// Changes of the status must also trigger a reconcile. Otherwise, a status that was compared with a stale cache
+		// would not be compared again.
 		Watches(&v1alpha1.WindowsMachineConfig{}, batch.News(one),
 			builder.WithPredicates(predicate.ResourceVersionChangedPredicate{})).
 		Watches(&v1alpha1.WindowsInstance{}, batch.News(one), builder.WithPredicates(watch.Changed(shown))).
@@ -141,8 +139,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	return ctrl.Result{RequeueAfter: r.again(config.Status, facts)}, nil
 }
 
-// restore creates the object. If the object never existed, it does so at once. Otherwise, it waits for restoreAfter,
-// because a user may be replacing the object, and then creates it with the spec that is in force.
+// restore creates the object, at once if it never existed. Otherwise, it first waits for restoreAfter, because a user
+// may be replacing the object. Then it creates the object with the last spec.
 func (r *Reconciler) restore(ctx context.Context, last *v1alpha1.WindowsMachineConfig) (ctrl.Result, error) {
 	wanted := &v1alpha1.WindowsMachineConfig{ObjectMeta: metav1.ObjectMeta{Name: contract.MachineConfigObject},
 		Spec: last.Spec}
@@ -172,8 +170,8 @@ func (r *Reconciler) restore(ctx context.Context, last *v1alpha1.WindowsMachineC
 	return ctrl.Result{}, nil
 }
 
-// again returns the time until the next reconcile without an event, or 0 if none is needed. The next reconcile is
-// needed if the status depends on the time, or to read the OperatorCondition, which the operator can't watch.
+// again returns the time until the next reconcile without an event, or 0. The status may depend on the time, and the
+// operator can't watch the OperatorCondition.
 func (r *Reconciler) again(status v1alpha1.WindowsMachineConfigStatus, facts Facts) (next time.Duration) {
 	if r.OperatorCondition != "" {
 		next = lookAgain
@@ -187,8 +185,8 @@ func (r *Reconciler) again(status v1alpha1.WindowsMachineConfigStatus, facts Fac
 	return next
 }
 
-// networkWarning returns a warning if the cluster uses the default VXLAN port on vSphere, where pods then often can't
-// reach each other: vSphere's own overlay uses the same port.
+// networkWarning returns a warning if the cluster uses the default VXLAN port on vSphere. There, pods often can't reach
+// each other, because vSphere's own overlay uses the same port.
 func networkWarning(cluster blueprint.Facts) *contract.Problem {
 	if cluster.Platform != contract.PlatformVSphere || cluster.VXLANPort != 0 {
 		return nil

@@ -10,7 +10,6 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// meters are the metrics of this controller.
 type meters struct {
 	nodes    *prometheus.GaugeVec
 	phases   *prometheus.GaugeVec
@@ -51,7 +50,6 @@ func newMeters(registry prometheus.Registerer) *meters {
 	}
 }
 
-// byReason sets a gauge to the number of problems with each reason.
 func byReason(gauge *prometheus.GaugeVec, all []*contract.Problem) {
 	gauge.Reset()
 	for _, p := range all {
@@ -59,7 +57,6 @@ func byReason(gauge *prometheus.GaugeVec, all []*contract.Problem) {
 	}
 }
 
-// show sets the metrics from the facts, from the status of the rollout, and from the number of failed nodes.
 func (m *meters) show(f Facts, r v1alpha1.RolloutStatus, failed int) {
 	byReason(m.lacks, f.Lacks)
 	byReason(m.rejected, f.Refused)

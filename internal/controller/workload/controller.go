@@ -37,12 +37,12 @@ const (
 	lookLimit = 3 * time.Minute
 	// staleAfter is how old a finding may be. It is so long that one failed pass doesn't make a finding stale.
 	staleAfter = 2*lookEvery + lookLimit
-	// eventsAtOnce is how many events a pass writes, at most. eventsOfNamespace is how many of them are in one
-	// namespace, at most. The next passes write the remaining events.
+	// eventsAtOnce is the maximum number of events in a pass. eventsOfNamespace is the maximum for one namespace. The
+	// next passes write the remaining events.
 	eventsAtOnce, eventsOfNamespace = 50, 20
 	// eventAgain is when all events are written again, because the API server deletes events after an hour.
 	eventAgain = 55 * time.Minute
-	// named is how many pods a message lists, at most.
+	// named is the maximum number of pods in a message.
 	named = 3
 	// whyBytes limits the reason for one pod, because the reason may contain an image name of a megabyte.
 	whyBytes = 256
@@ -68,7 +68,7 @@ type Checker struct {
 	forgotten time.Time
 
 	mu sync.Mutex
-	// misplaced contains the problem of each checked node, by node name. The problem may be nil.
+	// misplaced contains the problem of each checked node, or nil, by node name.
 	misplaced map[string]*contract.Problem
 }
 
@@ -97,8 +97,8 @@ func Setup(mgr ctrl.Manager, podClient kubernetes.Interface) (*Checker, error) {
 // Changed returns a channel that receives each Node whose problem has changed.
 func (c *Checker) Changed() <-chan event.GenericEvent { return c.changed }
 
-// Misplaced returns a problem if pods on a node can't run there, or if the pods couldn't be read. Otherwise, it returns
-// nil. The second result is false if the node was not checked yet.
+// Misplaced returns a problem if pods on a node can't run there, or if the pods couldn't be read. The second result is
+// false if the node was not checked yet.
 func (c *Checker) Misplaced(node string) (*contract.Problem, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -121,7 +121,6 @@ func (c *Checker) Start(ctx context.Context) error {
 	}
 }
 
-// look runs a full pass. Its error includes the errors of lists that couldn't be read.
 func (c *Checker) look(ctx context.Context) error {
 	nodes := &corev1.NodeList{}
 	if err := c.cached.List(ctx, nodes, client.MatchingLabels{corev1.LabelOSStable: string(corev1.Windows)},
@@ -176,7 +175,7 @@ func (c *Checker) read(ctx context.Context, nodes []corev1.Node, pendingFor time
 		if c.now().Sub(began) > lookLimit {
 			break
 		}
-		// The API server answers this query from its cache, which has an index of the nodes of pods.
+		// The API server answers this query from its cache, which has an index of pods by node.
 		err := c.list(ctx, c.nodes[name], pods.Query{Fields: pods.OfNode(name), Cached: true}, policy.MisplacedPod)
 		if err != nil && len(failed) < mostErrors { // continue with the other nodes
 			failed = append(failed, fmt.Errorf("looking at node %s: %w", name, err))
@@ -193,7 +192,7 @@ func (c *Checker) read(ctx context.Context, nodes []corev1.Node, pendingFor time
 	return errors.Join(failed...)
 }
 
-// mostErrors is how many errors of nodes are logged. If there are more errors, the API server probably doesn't work.
+// mostErrors is how many errors of nodes are logged. If there are more, the API server probably doesn't work.
 const mostErrors = 3
 
 // list reads the pods that query selects, within a time limit. judge returns why a pod can't run, or an empty reason.
@@ -219,8 +218,8 @@ func (c *Checker) list(ctx context.Context, k *known, query pods.Query,
 	return nil
 }
 
-// report adds a finding without an event to the findings whose events this pass writes. Each namespace gets only a
-// limited share of the events. Otherwise, a user who creates pods every second could prevent events in other
+// report adds a finding to the findings whose events this pass writes, unless it already has an event. Each namespace
+// gets only a share of the events. Otherwise, a user who creates pods every second could prevent events in other
 // namespaces.
 func (c *Checker) report(f finding) {
 	share := 0
@@ -256,7 +255,7 @@ func (c *Checker) show(began time.Time) {
 	}
 }
 
-// say stores the problem of each node. It sends the nodes whose problem has changed to the channel of Changed.
+// say stores the problem of each node. It sends nodes with a changed problem to the channel of Changed.
 func (c *Checker) say(ctx context.Context) error {
 	problems := map[string]*contract.Problem{}
 	for node, k := range c.nodes {

@@ -27,7 +27,7 @@ type found struct {
 type finding struct {
 	found
 	name, why string
-	// regarding is the object that the event is about.
+	// regarding is the object of the event.
 	regarding *corev1.ObjectReference
 }
 
@@ -37,8 +37,8 @@ func newFinding(pod *corev1.Pod, reason contract.Reason, why string) finding {
 		regarding: at}
 }
 
-// owner returns the object that gets the events about a pod: the controller that owns the pod, or the pod itself. The
-// creator of a pod can write anything into the owner reference, so an invalid one is ignored.
+// owner returns the object of the events about a pod: the controller that owns the pod, or the pod itself. The creator
+// of a pod can write anything into the owner reference, so an invalid owner reference is ignored.
 func owner(pod *corev1.Pod) *corev1.ObjectReference {
 	made := metav1.GetControllerOf(pod)
 	if made == nil || made.Kind == "Node" || // a static pod
@@ -51,8 +51,8 @@ func owner(pod *corev1.Pod) *corev1.ObjectReference {
 		Name: made.Name, UID: made.UID}
 }
 
-// few adds a finding to a list, and keeps the first few, sorted by reason and then by pod name. The first finding's
-// reason becomes the reason of a condition and should rarely change. Names of pods often change, so they come second.
+// few adds a finding to a list, and keeps the first few, sorted by reason and then by pod name. The first reason
+// becomes the reason of a condition, and should change less often than the names of pods do.
 func few(first []finding, f finding) []finding {
 	first = append(first, f)
 	slices.SortFunc(first, func(a, b finding) int {
@@ -61,7 +61,7 @@ func few(first []finding, f finding) []finding {
 	return first[:min(len(first), named)]
 }
 
-// known contains the findings in one list of pods. A list may contain any number of pods, so known keeps only a few.
+// known contains the findings in one list of pods, but only a few of them.
 type known struct {
 	// tried is when the list was last read, and all when it was read completely. seen is when a problem was last found.
 	tried, all, seen time.Time
@@ -69,7 +69,8 @@ type known struct {
 	first            []finding
 }
 
-// merge adds the findings of a pass. If the pass has not read all pods and found nothing, earlier findings are kept.
+// merge adds the findings of a pass. It keeps earlier findings only if the pass found nothing and has not read all
+// pods.
 func (k *known) merge(counts map[contract.Reason]int, first []finding, all bool, now time.Time) {
 	if all || len(first) > 0 {
 		k.counts, k.first, k.seen = counts, first, now
