@@ -116,7 +116,7 @@ func (s *Scene) Remove(ctx context.Context, leaver *fleet.Host) error {
 	return s.List(ctx, stay...)
 }
 
-// Invite creates the WindowsInstance of a host that joins by itself, and returns it with the command to run on the host.
+// Invite creates the WindowsInstance of a host that joins by itself. It returns the instance and the command to run.
 // addresses are the host's addresses. The lab's hosts have loopback addresses, and kubelet gets no serving certificate
 // for a loopback address that only the host reports.
 func (s *Scene) Invite(ctx context.Context, name string, addresses ...string) (instance *v1alpha1.WindowsInstance,
