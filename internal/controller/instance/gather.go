@@ -18,7 +18,8 @@ import (
 // gather reads the instance and its Node for one reconcile. If a node is in service without work in progress, or if a
 // host joins for the first time, the cache is sufficient. Otherwise, gather reads the instance, its Node and the list
 // of slots from the API server, because the cache may still contain a slot, a Node or a revision that no longer exists.
-// Every write contains the resource version that was read here, so it fails if another client has changed the object.
+// Every write contains the resource version that was read here. If another client has changed the object, the write
+// fails.
 func (r *Reconciler) gather(ctx context.Context, cached *v1alpha1.WindowsInstance,
 	kept *memory) (*reconciliation, error) {
 	var node *corev1.Node

@@ -32,7 +32,7 @@ type memory struct {
 	reboots disrupt.Reboots
 	// requestedAt is when the operator last requested a revision from the daemon.
 	requestedAt time.Time
-	// dialledAt is when the operator last dialled the host because it did not come back from a reboot.
+	// dialledAt is when the operator last dialled a host that did not come back from a reboot.
 	dialledAt time.Time
 	// keyTrial is the last try of a private key. keyRequest is the last value of contract.TryKeyAnnotation.
 	keyTrial   keyTrial

@@ -18,7 +18,7 @@ import (
 // because kubelet needs a valid certificate to register a Node.
 const recordLife = 400 * 24 * time.Hour
 
-// releasedNodes returns the ConfigMap with the nodes whose hosts were released by force, without its content.
+// releasedNodes returns the ConfigMap for the nodes of hosts that were released by force, without its content.
 func (r *Reconciler) releasedNodes() *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: r.namespace, Name: contract.ReleasedConfigMap}}
 }

@@ -218,9 +218,9 @@ func (c *Checker) list(ctx context.Context, k *known, query pods.Query,
 	return nil
 }
 
-// report adds a finding to the findings whose events this pass writes, unless it already has an event. Each namespace
-// gets only a share of the events. Otherwise, a user who creates pods every second could prevent events in other
-// namespaces.
+// report adds a finding to the findings whose events this pass writes, unless the finding already has an event. Each
+// namespace gets only a share of the events. Otherwise, a user who creates pods every second could prevent events in
+// other namespaces.
 func (c *Checker) report(f finding) {
 	share := 0
 	for _, other := range c.fresh {

@@ -22,9 +22,9 @@ import (
 // joinLifetime is the lifetime of the token in a command, unless the instance sets a lifetime.
 const joinLifetime = 24 * time.Hour
 
-// Publish creates the objects for a host that joins by itself: the Secret for its calls, its right to read and write
-// this Secret, and the Secret with its command. command returns the command for a token. If a command is already
-// published, Publish doesn't change it.
+// Publish creates the objects for a host that joins by itself: the Secret for its calls, the host's right to read and
+// write this Secret, and the Secret with the host's command. command returns the command for a token. If a command is
+// already published, Publish doesn't change it.
 func (i Issuer) Publish(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	command func(token string) (string, error)) error {
 	if err := i.OpenCalls(ctx, instance); err != nil {
@@ -46,7 +46,7 @@ func (i Issuer) Publish(ctx context.Context, instance *v1alpha1.WindowsInstance,
 		contract.JoinCredentialField: token.ID, contract.JoinExpiresField: token.Expires.UTC().Format(time.RFC3339)})
 }
 
-// Withdraw deletes the Secret with the host's command, which revokes its token. A repeated call does nothing.
+// Withdraw deletes the Secret with the host's command. This revokes the command's token. A repeated call does nothing.
 func (i Issuer) Withdraw(ctx context.Context, instance *v1alpha1.WindowsInstance) error {
 	return i.remove(ctx, joinSecret(instance))
 }

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// rebootVerifyTimeout is the minimum time for a reboot: servers with much memory need 10 minutes.
+	// rebootVerifyTimeout is the minimum time limit of a reboot: servers with much memory need 10 minutes.
 	rebootVerifyTimeout = 20 * time.Minute
 	// MaxReboots is the maximum number of consecutive reboots of a host that still requests a reboot.
 	MaxReboots = 3
