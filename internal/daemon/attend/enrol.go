@@ -114,9 +114,10 @@ func explain(err error) (text string, failed bool) {
 	switch {
 	case is && p.Reason == contract.ReasonCertificatePending:
 		return "Requesting a certificate, which the operator approves within a minute: " + p.Detail + ".", false
-	case is && p.Reason == contract.ReasonCertificateDenied:
-		return "The operator has denied this host's certificate: " + p.Detail + ". Create a new command for the " +
-			"WindowsInstance and run it here. If this is the host of a Machine, delete the Machine.", true
+	case is && p.Reason == contract.ReasonCertificateDenied, apierrors.IsUnauthorized(err):
+		return fmt.Sprintf("The cluster does not accept this host's token, which may have been used, expired or been "+
+			"replaced (%v). Create a new command for the WindowsInstance and run it here. If this is the host of a "+
+			"Machine, delete the Machine.", err), true
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
 		return fmt.Sprintf("By this host's clock, the API server's certificate is not valid yet or has expired (%v). "+
 			"Set the clock, for example with w32tm /resync.", invalid), true
@@ -124,9 +125,6 @@ func explain(err error) (text string, failed bool) {
 		return fmt.Sprintf("The server at the API server's address does not have a certificate of the cluster's CA "+
 			"(%v). If a proxy on the way inspects TLS, exempt the API server from it. If the cluster has a new CA, "+
 			"create a new command and run it here.", err), true
-	case apierrors.IsUnauthorized(err):
-		return "The API server does not accept this host's token or certificate. It may have expired or been " +
-			"replaced. Create a new command for the WindowsInstance and run it here.", true
 	}
 	return fmt.Sprintf("The API server can't be reached, or refuses the request: %v. The host tries again.", err), false
 }

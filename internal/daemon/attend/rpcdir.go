@@ -56,9 +56,6 @@ func (p rpcDir) write(name string, value any) error {
 	return nil
 }
 
-// Keeps reports whether a file of the RPC directory belongs to the attendance. A cleanup keeps such files.
-func Keeps(name string) bool { return strings.HasPrefix(strings.ToLower(name), "attend") }
-
 func (p rpcDir) identity(uid string) apiclient.Identity {
 	return apiclient.Identity{Files: p.files, Certificate: p.path(certificateFile), Pending: p.path(keyFile),
 		User: contract.HostUserPrefix + uid, Groups: []string{contract.HostGroup}, Request: "windows-host-" + uid + "-"}

@@ -45,8 +45,8 @@ func TestA86_ACleanupKeepsTheAttendanceAndThatOfAReleasedHostDoesNot(t *testing.
 				t.Errorf("released %t: %s is there: %t, %v", where.Released, path, there, err)
 			}
 		}
-		if there, err := winos.Exists(files, rpc+"wicd-0000000000000000.exe"); err != nil || there {
-			t.Errorf("the other program still exists: %v", err)
+		if there, err := winos.Exists(files, rpc+"wicd-0000000000000000.exe"); err != nil || there == where.Released {
+			t.Errorf("released %t: the other program exists: %t, %v", where.Released, there, err)
 		}
 	}
 }

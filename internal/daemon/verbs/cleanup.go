@@ -13,7 +13,6 @@ import (
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/daemon/apply"
-	"github.com/windows-nodes/wmco/internal/daemon/attend"
 	"github.com/windows-nodes/wmco/internal/daemon/plan"
 	"github.com/windows-nodes/wmco/internal/daemon/state"
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
@@ -244,8 +243,8 @@ func (c *cleaning) save() {
 	}
 }
 
-// rpcDir removes the files of earlier calls from the RPC directory. It keeps the answer of this call, the running
-// program, and the files of the service that serves a host without SSH.
+// rpcDir removes the files of earlier calls from the RPC directory. It keeps the answer of this call and the running
+// program. On a host without SSH, the service that carries out calls removes the whole directory later.
 func (c *cleaning) rpcDir(ctx context.Context) {
 	if c.where.Home == "" {
 		return
@@ -255,14 +254,12 @@ func (c *cleaning) rpcDir(ctx context.Context) {
 	if err != nil {
 		return // there is no RPC directory
 	}
-	attends, err := c.host.Services.Get(ctx, contract.ServiceAttend)
-	attended := !errors.Is(err, winos.ErrNotFound)
+	if _, err = c.host.Services.Get(ctx, contract.ServiceAttend); !errors.Is(err, winos.ErrNotFound) {
+		return
+	}
 	for _, e := range entries {
 		path := dir + `\` + e.Name
 		if strings.EqualFold(path, c.where.Self) || strings.EqualFold(path, c.where.answer()) {
-			continue
-		}
-		if attended && (attend.Keeps(e.Name) || strings.EqualFold(path, contract.Executable(attends.Command))) {
 			continue
 		}
 		// The operator removes the whole directory, so files that are still open don't matter here.

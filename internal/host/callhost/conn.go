@@ -11,6 +11,7 @@ import (
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -43,7 +44,7 @@ type Calls struct {
 // reported yet, the connection is nil. isOpen reports whether the Secret for the host's calls exists. Dial sends
 // nothing.
 func (c Calls) Dial(ctx context.Context, id, key string) (_ host.Conn, boot string, isOpen bool, err error) {
-	secret, err := c.read(ctx, id)
+	secret, err := c.Read(ctx, contract.CallSecretPrefix+id)
 	var reported contract.CallHost
 	if err != nil || secret == nil || json.Unmarshal(secret.Data[contract.CallHostField], &reported) != nil {
 		return nil, "", secret != nil, err
@@ -51,15 +52,15 @@ func (c Calls) Dial(ctx context.Context, id, key string) (_ host.Conn, boot stri
 	return &conn{calls: c, id: id, key: key}, reported.BootID, true, nil
 }
 
-// read returns the Secret for the calls of a host, or nil if this Secret does not exist.
-func (c Calls) read(ctx context.Context, id string) (*corev1.Secret, error) {
+// Read returns a Secret of a host, or nil if the Secret does not exist.
+func (c Calls) Read(ctx context.Context, name string) (*corev1.Secret, error) {
 	secret := &corev1.Secret{}
-	key := types.NamespacedName{Namespace: c.Namespace, Name: contract.CallSecretPrefix + id}
-	if err := c.Client.Get(ctx, key, secret); err != nil {
-		if client.IgnoreNotFound(err) == nil {
-			return nil, nil
-		}
-		return nil, fmt.Errorf("reading secret %s: %w", key.Name, err)
+	err := c.Client.Get(ctx, types.NamespacedName{Namespace: c.Namespace, Name: name}, secret)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading secret %s: %w", name, err)
 	}
 	return secret, nil
 }
@@ -159,7 +160,7 @@ func (c *conn) await(ctx context.Context, call contract.Call) (json.RawMessage, 
 			return nil, fmt.Errorf("calling %s: %w", call.Verb, context.Cause(ctx))
 		case <-ticker.C:
 		}
-		secret, err := c.calls.read(ctx, c.id)
+		secret, err := c.calls.Read(ctx, contract.CallSecretPrefix+c.id)
 		if err != nil {
 			return nil, err
 		}

@@ -5,10 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/policy"
@@ -37,7 +33,7 @@ func (a *Access) await(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 		return a.dialFailed(instance, session,
 			contract.NewProblem(contract.ReasonConnectionLost, "the host is not back yet"))
 	}
-	command, err := a.command(ctx, instance)
+	command, err := a.options.Calls.Read(ctx, contract.JoinSecretPrefix+string(instance.UID))
 	if err == nil && command != nil {
 		err = a.options.Invitations.Withdraw(ctx, instance)
 	}
@@ -60,13 +56,17 @@ func (a *Access) invite(ctx context.Context, instance *v1alpha1.WindowsInstance,
 		return WaitEndless(invitationRetry, contract.ReasonHostSilent, "host %s has its certificate and does not read "+
 			"its calls yet", instance.Spec.Address)
 	}
-	secret, err := a.command(ctx, instance)
+	secret, err := a.options.Calls.Read(ctx, contract.JoinSecretPrefix+string(instance.UID))
 	if err != nil {
 		return Retry(err)
 	}
 	if !isOpen || secret == nil || len(secret.Data[contract.JoinCommandField]) == 0 {
-		if outcome := a.publish(ctx, instance); !outcome.IsDone() {
-			return outcome
+		command, err := a.options.joinCommand(ctx, string(instance.UID))
+		if err != nil {
+			return WaitForCluster(err)
+		}
+		if err = a.options.Invitations.Publish(ctx, instance, command); err != nil {
+			return Retry(fmt.Errorf("publishing the command of host %s: %w", instance.Spec.Address, err))
 		}
 	} else if ends, err := time.Parse(time.RFC3339, string(secret.Data[contract.JoinExpiresField])); err == nil &&
 		!a.options.Now().Before(ends) {
@@ -75,17 +75,6 @@ func (a *Access) invite(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	}
 	return WaitEndless(invitationRetry, contract.ReasonHostAwaited, "the command of host %s was not run yet",
 		instance.Spec.Address)
-}
-
-func (a *Access) publish(ctx context.Context, instance *v1alpha1.WindowsInstance) Outcome {
-	command, err := a.options.joinCommand(ctx, string(instance.UID))
-	if err != nil {
-		return WaitForCluster(err)
-	}
-	if err = a.options.Invitations.Publish(ctx, instance, command); err != nil {
-		return Retry(fmt.Errorf("publishing the command of host %s: %w", instance.Spec.Address, err))
-	}
-	return Done()
 }
 
 // MachinesCommand returns the command in the user data of Machines. If the command can't be created yet, the error is a
@@ -122,17 +111,4 @@ func (o *Options) joinCommand(ctx context.Context, uid string) (command func(tok
 			Attendance: contract.Attendance{APIServer: facts.APIServer, CA: facts.BootstrapCA, Payload: path,
 				Namespace: o.Namespace, UID: uid, Token: token}})
 	}, nil
-}
-
-// command returns the Secret with the command of a host, or nil.
-func (a *Access) command(ctx context.Context, instance *v1alpha1.WindowsInstance) (*corev1.Secret, error) {
-	secret := &corev1.Secret{}
-	key := types.NamespacedName{Namespace: a.options.Namespace, Name: contract.JoinSecretPrefix + string(instance.UID)}
-	if err := a.options.Client.Get(ctx, key, secret); err != nil {
-		if client.IgnoreNotFound(err) == nil {
-			return nil, nil
-		}
-		return nil, fmt.Errorf("reading secret %s: %w", key.Name, err)
-	}
-	return secret, nil
 }
