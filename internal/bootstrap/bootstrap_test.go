@@ -117,17 +117,21 @@ func (r *Reconciler) reconcile(t *testing.T) (*metav1.Condition, *bootstrapv1.Wi
 // If an earlier Machine had the same name, its Secret contains a command that is no longer valid.
 func TestA87_ASecretOfAnotherObjectIsNotBootstrapData(t *testing.T) {
 	t.Parallel()
-	earlier := config()
-	earlier.UID = "earlier"
-	for _, owner := range []*bootstrapv1.WindowsConfig{config(), earlier} {
+	command := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "operator", Name: contract.JoinSecretPrefix + "i"},
+		Data: map[string][]byte{contract.JoinCommandField: []byte("join")}}
+	for owner, reason := range map[types.UID]string{"u": reasonDataCreated, "earlier": reasonNameTaken} {
+		owned := config()
+		owned.UID = owner
 		existing := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: space, Name: "m",
 			OwnerReferences: []metav1.OwnerReference{
-				*metav1.NewControllerRef(owner, bootstrapv1.GroupVersion().WithKind("WindowsConfig"))}}}
-		for name, r := range map[string]*Reconciler{"new": reconciler(t), "existing": reconciler(t, existing)} {
-			isOwn, err := r.createData(t.Context(), config(), cluster(true), "command")
-			if err != nil || isOwn != (name == "new" || owner.UID == "u") {
-				t.Errorf("a %s Secret of %s: own %t, %v", name, owner.UID, isOwn, err)
-			}
+				*metav1.NewControllerRef(owned, bootstrapv1.GroupVersion().WithKind("WindowsConfig"))}}}
+		r, _ := withWorkload(t, config(), instanceOf("u"), command)
+		if err := r.client.Create(t.Context(), existing); err != nil {
+			t.Fatal(err)
+		}
+		r.reconcile(t) // adds the finalizer
+		if ready, _ := r.reconcile(t); ready == nil || ready.Reason != reason {
+			t.Errorf("with the Secret of %s, Ready is %+v, want the reason %s", owner, ready, reason)
 		}
 	}
 }

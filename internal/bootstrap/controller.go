@@ -211,25 +211,6 @@ func (r *Reconciler) prepare(ctx context.Context, workload client.Client, config
 			"command of this host yet; check that it runs")
 		return time.Second, nil
 	}
-	isOwn, err := r.createData(ctx, config, cluster, command)
-	if err != nil {
-		return 0, err
-	}
-	if !isOwn {
-		notReady(config, reasonNameTaken, "there is another Secret "+config.Name+"; if it belongs to an earlier "+
-			"Machine, wait, otherwise delete this Machine")
-		return retry, nil
-	}
-	config.Status.DataSecretName = config.Name
-	config.Status.Initialization.DataSecretCreated = true
-	report(config, bootstrapv1.ConditionConfigReady, metav1.ConditionTrue, reasonDataCreated, "")
-	return retry, nil
-}
-
-// createData creates the Secret with the bootstrap data for the infrastructure provider. If the Secret exists,
-// createData doesn't change it. isOwn reports whether the Secret belongs to this WindowsConfig.
-func (r *Reconciler) createData(ctx context.Context, config *bootstrapv1.WindowsConfig, cluster client.Object,
-	command string) (isOwn bool, err error) {
 	secret := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: config.Namespace, Name: config.Name,
 			Labels: map[string]string{clusterNameLabel: cluster.GetName()},
@@ -239,13 +220,22 @@ func (r *Reconciler) createData(ctx context.Context, config *bootstrapv1.Windows
 		Data: map[string][]byte{"value": []byte(userData(config.Spec.Format, command)),
 			"format": []byte(config.Spec.Format)},
 	}
-	if err = r.client.Create(ctx, secret); apierrors.IsAlreadyExists(err) {
+	err := r.client.Create(ctx, secret)
+	if apierrors.IsAlreadyExists(err) {
 		err = r.client.Get(ctx, client.ObjectKeyFromObject(secret), secret)
 	}
 	if err != nil {
-		return false, fmt.Errorf("creating secret %s/%s: %w", secret.Namespace, secret.Name, err)
+		return 0, fmt.Errorf("creating secret %s/%s: %w", secret.Namespace, secret.Name, err)
 	}
-	return metav1.IsControlledBy(secret, config), nil
+	if !metav1.IsControlledBy(secret, config) {
+		notReady(config, reasonNameTaken, "there is another Secret "+config.Name+"; if it belongs to an earlier "+
+			"Machine, wait, otherwise delete this Machine")
+		return retry, nil
+	}
+	config.Status.DataSecretName = config.Name
+	config.Status.Initialization.DataSecretCreated = true
+	report(config, bootstrapv1.ConditionConfigReady, metav1.ConditionTrue, reasonDataCreated, "")
+	return retry, nil
 }
 
 // userData returns the bootstrap data: a script with the command, in the format of the program that runs the script at
@@ -285,9 +275,13 @@ func (r *Reconciler) follow(ctx context.Context, workload client.Client, config 
 // the Node has a provider ID, or if a cloud provider will set one.
 func (r *Reconciler) identify(ctx context.Context, workload client.Client, config *bootstrapv1.WindowsConfig,
 	name, uid string) (isComplete bool, err error) {
-	machine, err := r.machine(ctx, config)
-	if err != nil || machine == nil || uid == "" {
-		return false, err
+	owner, machine := metav1.GetControllerOf(config), ofKind("Machine")
+	if owner == nil || uid == "" {
+		return false, nil
+	}
+	err = r.client.Get(ctx, client.ObjectKey{Namespace: config.Namespace, Name: owner.Name}, machine)
+	if err != nil || machine.GetUID() != owner.UID {
+		return false, client.IgnoreNotFound(err)
 	}
 	providerID, _, _ := unstructured.NestedString(machine.Object, "spec", "providerID")
 	wanted, _, _ := unstructured.NestedString(machine.Object, "spec", "version")
@@ -328,21 +322,6 @@ func compare(config *bootstrapv1.WindowsConfig, wanted, reported string) {
 
 // cloudTaint is the taint that a Node has until the cloud provider has initialized the Node.
 const cloudTaint = "node.cloudprovider.kubernetes.io/uninitialized"
-
-// machine returns the Machine that controls a WindowsConfig. It returns nil if there is none.
-func (r *Reconciler) machine(ctx context.Context, config *bootstrapv1.WindowsConfig) (*unstructured.Unstructured,
-	error) {
-	owner := metav1.GetControllerOf(config)
-	if owner == nil || owner.Kind != "Machine" {
-		return nil, nil
-	}
-	machine := ofKind("Machine")
-	err := r.client.Get(ctx, client.ObjectKey{Namespace: config.Namespace, Name: owner.Name}, machine)
-	if err != nil || machine.GetUID() != owner.UID {
-		return nil, client.IgnoreNotFound(err)
-	}
-	return machine, nil
-}
 
 // discard deletes a WindowsInstance without waiting for its host, which is already destroyed.
 func discard(ctx context.Context, workload client.Client, instance *v1alpha1.WindowsInstance) error {

@@ -31,11 +31,10 @@ func (e *editor) addByItself(ctx context.Context, name string, lifetime time.Dur
 	}
 	err := e.Create(ctx, instance, client.FieldValidation(metav1.FieldValidationStrict))
 	if apierrors.IsAlreadyExists(err) {
-		if err = e.inviteAgain(ctx, instance, lifetime); err != nil {
-			return err
-		}
-	} else if err != nil {
-		return fmt.Errorf("creating WindowsInstance %s: %w", name, err)
+		err = e.inviteAgain(ctx, instance, lifetime)
+	}
+	if err != nil {
+		return fmt.Errorf("adding host %s: %w", name, err)
 	}
 	if e.dryRun != cmdutil.DryRunNone {
 		return e.done("host %s added", name)
@@ -72,9 +71,6 @@ func (e *editor) inviteAgain(ctx context.Context, instance *v1alpha1.WindowsInst
 	case instance.Spec.ByItself == nil:
 		return fmt.Errorf("WindowsInstance %s exists, and the operator reaches its host over SSH: choose another "+
 			"name, or remove the host first", instance.Name)
-	case instance.Spec.Source != nil:
-		return fmt.Errorf("the host of WindowsInstance %s joins with the user data of its Machine: delete the "+
-			"Machine, so that its MachineSet makes another", instance.Name)
 	case instance.Status.HostKey != "" || !instance.DeletionTimestamp.IsZero():
 		return fmt.Errorf("a host has used the command of %[1]s, or %[1]s is being removed. For another or a "+
 			"reinstalled host, run \"kubectl windows remove %[1]s --force\" first", instance.Name)

@@ -6,8 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"strings"
 
 	"github.com/go-logr/logr"
@@ -16,19 +14,6 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/payload"
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
-
-// answer carries out one call and returns its answer.
-func (s *service) answer(ctx context.Context, call contract.Call) ([]byte, error) {
-	log := logr.FromContextOrDiscard(ctx).WithValues("call", call.ID, "verb", call.Verb)
-	log.Info("a call begins")
-	content, err := s.run(ctx, call)
-	if err != nil {
-		log.Info("a call failed", "detail", err.Error())
-		return nil, err
-	}
-	log.Info("a call ended")
-	return content, nil
-}
 
 // run runs the program of a call. The request and the answer are files in the RPC directory, as in a call over SSH.
 func (s *service) run(ctx context.Context, call contract.Call) (content []byte, err error) {
@@ -58,15 +43,8 @@ func (s *service) run(ctx context.Context, call contract.Call) (content []byte, 
 	if err != nil {
 		return nil, fmt.Errorf("running %s: %w", call.Verb, err)
 	}
-	r, err := winos.OpenClosed(s.files, answer)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("running %s: it succeeded, but wrote no answer", call.Verb)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("opening the answer: %w", err)
-	}
-	content, err = io.ReadAll(r)
-	if err = errors.Join(err, r.Close()); err == nil && !json.Valid(content) {
+	err = winos.UntilClosed(nil, func() (err error) { content, err = winos.ReadFile(s.files, answer); return err })
+	if err == nil && !json.Valid(content) {
 		err = errors.New("it is not valid JSON")
 	}
 	if err != nil {

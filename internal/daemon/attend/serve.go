@@ -57,27 +57,27 @@ type service struct {
 }
 
 // Serve carries out calls until ctx ends or the attendance ends. The attendance ends if the WindowsInstance was
-// deleted, or if the API server refuses the host for too long. Then Serve removes the service. The result `over`
-// reports that the caller must call Clear after it has closed the log.
-func Serve(ctx context.Context, o Options) (over bool, err error) {
+// deleted, or if the API server refuses the host for too long. Then Serve removes the service, and the caller must
+// call Clear after it has closed the log.
+func Serve(ctx context.Context, o Options) error {
 	o.Pace = Pace{Beat: cmp.Or(o.Pace.Beat, beat), Retry: cmp.Or(o.Pace.Retry, retry), Gone: cmp.Or(o.Pace.Gone, gone),
 		Refused: cmp.Or(o.Pace.Refused, refused)}
 	facts, err := o.Host.System.Facts(ctx)
 	if err != nil {
-		return false, fmt.Errorf("reading the host's facts: %w", err)
+		return fmt.Errorf("reading the host's facts: %w", err)
 	}
 	s := &service{Options: o, rpcDir: rpcDir{o.Host.Files, o.Dir}, wake: make(chan struct{}, 1),
 		boot: facts.BootID}
 	err = s.read(contract.HostStateFile, &s.host)
 	if errors.Is(err, fs.ErrNotExist) {
-		return true, s.leave(ctx, "there is nothing to attend") // an earlier removal was interrupted
+		return s.leave(ctx, "there is nothing to attend") // an earlier removal was interrupted
 	}
 	if err != nil {
-		return false, err
+		return err
 	}
 	client, err := apiclient.Connect(s.options(s.host, s.Version))
 	if err != nil {
-		return false, err
+		return err
 	}
 	defer client.Close()
 	s.secret = client.Client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "secrets"}).
@@ -85,8 +85,7 @@ func Serve(ctx context.Context, o Options) (over bool, err error) {
 	s.watch = apiclient.NewWatch(s.secret, contract.CallSecretPrefix+s.host.UID, o.Clock)
 	s.watch.Wake(s.wake)
 	renewer := apiclient.Renewer{Identity: s.identity(s.host.UID), Client: client.Client,
-		Lifetime: certificateLifetime,
-		Renewed:  client.Reload, Clock: o.Clock}
+		Renewed: client.Reload, Clock: o.Clock}
 	ctx, stop := context.WithCancel(ctx)
 	var all sync.WaitGroup
 	all.Go(func() { s.watch.Run(ctx) })
@@ -97,7 +96,7 @@ func Serve(ctx context.Context, o Options) (over bool, err error) {
 }
 
 // attend carries out calls until ctx or the attendance ends.
-func (s *service) attend(ctx context.Context) (over bool, err error) {
+func (s *service) attend(ctx context.Context) error {
 	well := s.Clock.Now() // when the API server last accepted this host
 	for ctx.Err() == nil {
 		object, known := s.watch.Get()
@@ -105,11 +104,11 @@ func (s *service) attend(ctx context.Context) (over bool, err error) {
 		switch lasts := s.Clock.Now().Sub(well); {
 		case known && object == nil && (err == nil || isRefusal(err)):
 			if lasts > s.Pace.Gone {
-				return true, s.leave(ctx, "the WindowsInstance was deleted")
+				return s.leave(ctx, "the WindowsInstance was deleted")
 			}
 		case isRefusal(err):
 			if lasts > s.Pace.Refused {
-				return true, s.leave(ctx, "the API server refuses this host: "+err.Error())
+				return s.leave(ctx, "the API server refuses this host: "+err.Error())
 			}
 		default:
 			if err == nil && object != nil {
@@ -119,7 +118,7 @@ func (s *service) attend(ctx context.Context) (over bool, err error) {
 		}
 		loop.Wait(ctx, s.Clock, s.wake, loop.Jitter(s.Pace.Retry))
 	}
-	return false, nil
+	return nil
 }
 
 func isRefusal(err error) bool { return apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) }
@@ -128,22 +127,25 @@ func isRefusal(err error) bool { return apierrors.IsUnauthorized(err) || apierro
 // each boot, it reports the boot ID first.
 func (s *service) carryOn(ctx context.Context, object *unstructured.Unstructured) {
 	var self contract.CallHost
-	if _, err := field(object, contract.CallHostField, &self); err != nil || self.BootID != s.boot {
+	if err := field(object, contract.CallHostField, &self); err != nil || self.BootID != s.boot {
 		self.BootID = s.boot
 		if s.report(ctx, self) != nil {
 			return
 		}
 	}
 	var call contract.Call
-	found, err := field(object, contract.CallRequestField, &call)
-	if !found || err != nil || self.Answered(call.ID) {
+	err := field(object, contract.CallRequestField, &call)
+	if call.ID == "" || err != nil || self.Answered(call.ID) {
 		s.logError(ctx, "a call can't be read", err)
 		return
 	}
+	log := logr.FromContextOrDiscard(ctx).WithValues("call", call.ID, "verb", call.Verb)
+	log.Info("a call begins")
 	self = contract.CallHost{BootID: s.boot, Call: call.ID}
 	if self.Answer, err = s.carryOut(ctx, call); err != nil {
 		self.Fault = err.Error()
 	}
+	log.Info("a call ended", "fault", self.Fault)
 	for range reports {
 		if err = s.report(ctx, self); err == nil || ctx.Err() != nil {
 			return
@@ -159,7 +161,7 @@ func (s *service) carryOn(ctx context.Context, object *unstructured.Unstructured
 func (s *service) current() string {
 	var call contract.Call
 	if object, _ := s.watch.Get(); object != nil {
-		_, _ = field(object, contract.CallRequestField, &call)
+		_ = field(object, contract.CallRequestField, &call) // a call that can't be read has another ID, or none
 	}
 	return call.ID
 }
@@ -173,7 +175,7 @@ func (s *service) carryOut(ctx context.Context, call contract.Call) (answer []by
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		answer, err = s.answer(running, call)
+		answer, err = s.run(running, call)
 	}()
 	for self := (contract.CallHost{BootID: s.boot, Call: call.ID}); ; {
 		select {
@@ -210,20 +212,20 @@ func (s *service) report(ctx context.Context, self contract.CallHost) error {
 	return err
 }
 
-// field decodes a field of a Secret.
-func field(secret *unstructured.Unstructured, name string, into any) (found bool, err error) {
+// field decodes a field of a Secret, if the Secret has this field.
+func field(secret *unstructured.Unstructured, name string, into any) error {
 	text, found, err := unstructured.NestedString(secret.Object, "data", name)
 	if !found || err != nil {
-		return false, err
+		return err
 	}
 	content, err := base64.StdEncoding.DecodeString(text)
 	if err == nil {
 		err = json.Unmarshal(content, into)
 	}
 	if err != nil {
-		return false, errors.New(name + " is not valid JSON") // the decoder's error may quote it
+		return errors.New(name + " is not valid JSON") // the decoder's error may quote it
 	}
-	return true, nil
+	return nil
 }
 
 // logError logs an error. It ignores nil.

@@ -101,12 +101,10 @@ func attendCommands(o Options) []*cobra.Command {
 				return o.RunService(cmd.Context(), contract.ServiceAttend,
 					func(ctx context.Context, running func()) error {
 						running()
-						var over bool
-						err := logged(ctx, o, options.Dir+`\`+attend.LogFile, func(ctx context.Context) (err error) {
-							over, err = attend.Serve(ctx, options)
-							return err
+						err := logged(ctx, o, options.Dir+`\`+attend.LogFile, func(ctx context.Context) error {
+							return attend.Serve(ctx, options)
 						})
-						if over && err == nil {
+						if err == nil && ctx.Err() == nil { // the attendance has ended
 							err = attend.Clear(ctx, options)
 						}
 						return err
