@@ -79,7 +79,8 @@ const restoreAfter = time.Minute
 // Setup adds the controller to a manager.
 func Setup(mgr ctrl.Manager, options Options) error {
 	r := &Reconciler{Options: options, client: mgr.GetClient(), live: mgr.GetAPIReader(),
-		events: mgr.GetEventRecorder(contract.OperatorServiceAccount), meters: newMeters(metrics.Registry), now: time.Now}
+		events: mgr.GetEventRecorder(contract.OperatorServiceAccount), meters: newMeters(metrics.Registry),
+		now: time.Now}
 	one := watch.One("", contract.MachineConfigObject)
 	enqueue := handler.EnqueueRequestsFromMapFunc(one)
 	start := batch.NewSignal() // triggers the first reconcile, which creates the object
