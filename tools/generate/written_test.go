@@ -64,7 +64,7 @@ func TestWhatTheCodeRegistersIsExplained(t *testing.T) {
 		"results of disruptions": {"internal/instance", "reference/metrics.md",
 			regexp.MustCompile(`Result[A-Z]\w+\s+= "(\w+)"`), 2},
 		"logs of the daemon's commands": {"internal/daemon/verbs", "reference/node.md",
-			regexp.MustCompile(`logged\(ctx, o, [\w.]+, "([a-z.]+)"`), 1},
+			regexp.MustCompile("logged\\(ctx, o, [\\w.]+\\+`\\\\([a-z.]+)`"), 1},
 		"flags of the operator": {"cmd/wmco", "reference/operator.md",
 			regexp.MustCompile(`flags\.\w+Var\(&o\.\w+, "([^"]+)"`), 6},
 		"reasons of events and conditions": {"internal/controller", "reference/cluster.md",
