@@ -19,12 +19,8 @@ import (
 // ServiceCommand is the command of the program that the service runs.
 const ServiceCommand = "attend-service"
 
-const (
-	// patience is how long Attend waits for the host's certificate. A Machine may boot before the operator knows it.
-	patience = 30 * time.Minute
-	// maxInput limits the Attendance in bytes. The CA bundle is the largest part.
-	maxInput = 1 << 20
-)
+// patience is how long Attend waits for the host's certificate. A Machine may boot before the operator knows it.
+const patience = 30 * time.Minute
 
 // Options are the inputs of Attend and Serve.
 type Options struct {
@@ -70,7 +66,10 @@ func Attend(ctx context.Context, o Options, in io.Reader, out io.Writer) error {
 			return err
 		}
 	}
-	hasJoined, config := p.hasJoined(was, want), serviceConfig(o.Self)
+	hasJoined := p.hasJoined(was, want)
+	delays, reset := plan.Recovery()
+	config := winos.ServiceConfig{Name: contract.ServiceAttend, Description: plan.Description(contract.ServiceAttend),
+		Command: `"` + o.Self + `" ` + ServiceCommand, Recovery: delays, RecoveryReset: reset}
 	if exists && hasJoined && plan.Equal(installed.ServiceConfig, config) && installed.State == winos.ServiceRunning {
 		printLine(out, "Service %s is running already.", contract.ServiceAttend)
 		return nil
@@ -101,7 +100,7 @@ func Attend(ctx context.Context, o Options, in io.Reader, out io.Writer) error {
 }
 
 func decode(in io.Reader) (a contract.Attendance, err error) {
-	content, err := io.ReadAll(io.LimitReader(in, maxInput))
+	content, err := io.ReadAll(in)
 	if err == nil {
 		// Windows PowerShell may put a byte order mark before the text that it pipes to a program.
 		err = json.Unmarshal(bytes.TrimPrefix(bytes.TrimSpace(content), []byte("\ufeff")), &a)
@@ -143,12 +142,6 @@ func start(ctx context.Context, services winos.Services, config winos.ServiceCon
 		return fmt.Errorf("starting service %s: %w", contract.ServiceAttend, err)
 	}
 	return nil
-}
-
-func serviceConfig(self string) winos.ServiceConfig {
-	delays, reset := plan.Recovery()
-	return winos.ServiceConfig{Name: contract.ServiceAttend, Description: plan.Description(contract.ServiceAttend),
-		Command: `"` + self + `" ` + ServiceCommand, Recovery: delays, RecoveryReset: reset}
 }
 
 func printLine(out io.Writer, format string, args ...any) {
