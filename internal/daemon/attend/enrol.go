@@ -17,7 +17,6 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/loop"
 )
 
-// certificateLifetime is the lifetime that the host requests for its certificate.
 const certificateLifetime = 14 * 24 * time.Hour
 
 // The pause between attempts to get a certificate grows from firstRetry to longestRetry. The operator approves most
@@ -27,7 +26,7 @@ const (
 	longestRetry = time.Minute
 )
 
-// options returns the options for a connection to the API server, with the token or else the host's certificate.
+// options authenticates with the token. If the token is empty, it authenticates with the host's certificate.
 func (p rpcDir) options(a contract.Attendance, version string) apiclient.Options {
 	return apiclient.Options{Files: p.files, Identity: p.identity(a.UID), Token: a.Token,
 		Server:    apiclient.Server{URL: a.APIServer, CA: []byte(a.CA)},
@@ -35,8 +34,8 @@ func (p rpcDir) options(a contract.Attendance, version string) apiclient.Options
 		UserAgent: contract.ServiceAttend + "/" + version}
 }
 
-// enrol gets the host's certificate with the token. It retries until it succeeds, waiting doesn't help, or the host has
-// waited for too long. It writes to out what it waits for.
+// enrol gets the host's certificate with the token. If an attempt fails, enrol retries for the time patience, unless
+// waiting doesn't help. It writes to out what it waits for.
 func (p rpcDir) enrol(ctx context.Context, o Options, want contract.Attendance, out io.Writer) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("no certificate came within %s", patience))
 	defer cancel()
@@ -88,8 +87,8 @@ func (p rpcDir) obtain(ctx context.Context, o Options, want contract.Attendance)
 	return renewer.Obtain(ctx, certificateLifetime)
 }
 
-// identify returns the ID of a Machine's host, which is the digest of its key, and the address by which the operator
-// finds the Machine. The user data is the same for all Machines, so it contains no ID.
+// identify returns the ID of a Machine's host, which is the digest of the host's key, and the address by which the
+// operator finds the Machine. The user data is the same for all Machines, so it contains no ID.
 func (p rpcDir) identify(ctx context.Context, o Options) (uid string, addresses []net.IP, err error) {
 	key, err := p.identity("").PendingKey()
 	if err != nil {

@@ -22,7 +22,6 @@ const (
 	keyFile         = "attend.key"
 )
 
-// rpcDir is the RPC directory.
 type rpcDir struct {
 	files winos.Files
 	dir   string

@@ -28,24 +28,22 @@ import (
 type Pace struct {
 	// Beat is the time between two signs of life during a call. Retry is the pause after a failure.
 	Beat, Retry time.Duration
-	// The host gives up if the Secret has been missing for longer than Gone, or if the API server has refused the host
-	// for longer than Refused.
+	// The host gives up if the Secret is missing for longer than Gone, or if the host is refused for longer than
+	// Refused.
 	Gone, Refused time.Duration
 }
 
 const (
-	beat    = contract.CallBeatSeconds * time.Second
-	retry   = 5 * time.Second
-	gone    = time.Minute
-	refused = 24 * time.Hour
-	// patchTimeout bounds a write to the Secret.
+	beat         = contract.CallBeatSeconds * time.Second
+	retry        = 5 * time.Second
+	gone         = time.Minute
+	refused      = 24 * time.Hour
 	patchTimeout = 15 * time.Second
 	// reports is how often the host tries to report an answer. After these attempts, the operator no longer waits for
 	// the answer.
 	reports = 12
 )
 
-// service is the running service.
 type service struct {
 	Options
 	rpcDir
@@ -95,7 +93,6 @@ func Serve(ctx context.Context, o Options) error {
 	return s.attend(ctx)
 }
 
-// attend carries out calls until ctx or the attendance ends.
 func (s *service) attend(ctx context.Context) error {
 	well := s.Clock.Now() // when the API server last accepted this host
 	for ctx.Err() == nil {
@@ -157,7 +154,6 @@ func (s *service) carryOn(ctx context.Context, object *unstructured.Unstructured
 	}
 }
 
-// current returns the ID of the call in the Secret, or an empty string.
 func (s *service) current() string {
 	var call contract.Call
 	if object, _ := s.watch.Get(); object != nil {
@@ -192,7 +188,6 @@ func (s *service) carryOut(ctx context.Context, call contract.Call) (answer []by
 	}
 }
 
-// report writes the host's report to the Secret.
 func (s *service) report(ctx context.Context, self contract.CallHost) error {
 	content, err := json.Marshal(self)
 	if err == nil {
@@ -228,7 +223,6 @@ func field(secret *unstructured.Unstructured, name string, into any) error {
 	return nil
 }
 
-// logError logs an error. It ignores nil.
 func (s *service) logError(ctx context.Context, what string, err error) {
 	if err != nil && ctx.Err() == nil {
 		logr.FromContextOrDiscard(ctx).Info(what, "detail", err.Error())

@@ -17,20 +17,17 @@ import (
 
 // Options are the inputs of the program.
 type Options struct {
-	// Host is the machine that the program changes.
-	Host winos.Host
-	// Version is the program's version.
+	Host    winos.Host
 	Version string
 	// HomeDir is the user's home directory on the machine. It contains the RPC directory.
 	HomeDir string
 	// Self is the absolute path of the running exe on the machine.
-	Self string
-	// Stdin, Stdout and Stderr are the standard streams.
+	Self           string
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 	// Logger is the logger of the verbs. Its zero value discards their log. The service logs to its own file instead.
 	Logger logr.Logger
-	// RunService calls run under the service manager. To stop the service, it cancels the context of run.
+	// RunService calls the function run under the service manager. To stop the service, it cancels the context of run.
 	RunService func(ctx context.Context, name string, run func(ctx context.Context, running func()) error) error
 	// Intervals and Pace are time limits of the services. Their zero values are right for production.
 	Intervals reconcile.Intervals
