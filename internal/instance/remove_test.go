@@ -72,6 +72,15 @@ func (w *world) onEviction(answer func(eviction *policyv1.Eviction) (bool, error
 	})
 }
 
+// The operator pins the key of such a host when it approves the host's certificate, before the host connects.
+func TestA86_AHostWithoutSSHThatNeverConnectedLeavesAtOnce(t *testing.T) {
+	t.Parallel()
+	w, i := newWorld(t), newInstance()
+	i.Spec.ByItself = &v1alpha1.ByItself{}
+	i.Status.HostKey, i.Status.Phase = "pinned", v1alpha1.PhaseRemoving
+	want(t, w.remove.Leave(t.Context(), i, &journey.Session{}, drainTimeout), "done", "")
+}
+
 func TestA32_AHostThatLeavesIsDrainedCleanedAndForgotten(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, joinedNode("1"))

@@ -166,6 +166,9 @@ func (e *editor) readHosts(hosts map[string]string, o addOptions) error {
 		}
 		address := settings["address"]
 		delete(settings, "address")
+		if settings["port"] == strconv.Itoa(contract.SSHPort) {
+			delete(settings, "port") // the default, as with the flag
+		}
 		if address == "" {
 			return fmt.Errorf("%s has a line without an address", o.file)
 		}

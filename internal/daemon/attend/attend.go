@@ -19,8 +19,9 @@ import (
 // ServiceCommand is the command of the program that the service runs.
 const ServiceCommand = "attend-service"
 
-// patience is how long Attend waits for the host's certificate. A Machine may boot before the operator knows it.
-const patience = 30 * time.Minute
+// patience is how long Attend waits for the host's certificate. A Machine may boot before the operator knows it. The
+// operator accepts requests of a new Machine for as long.
+const patience = 2 * time.Hour
 
 // Options are the inputs of Attend and Serve.
 type Options struct {

@@ -17,9 +17,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/payload"
 )
 
-// Receive unpacks the payload stream into the store, and always deletes the stream. On a host that joins by itself,
-// Receive fetches the blobs instead. The answer lists the stored and the missing blobs, even if Receive also returns a
-// Problem.
+// Receive unpacks the payload stream into the store, and always deletes the stream. If there is no stream, because the
+// host joins by itself, Receive fetches the blobs. The answer lists the stored and the missing blobs, even if Receive
+// also returns a Problem.
 func Receive(ctx context.Context, host winos.Host, home string,
 	request contract.ReceiveRequest) (answer contract.ReceiveAnswer, err error) {
 	if !legalName(request.Stream) {
@@ -28,15 +28,30 @@ func Receive(ctx context.Context, host winos.Host, home string,
 	path := RPCPath(home) + `\` + request.Stream
 	defer func() { err = errors.Join(err, winos.RemoveClosed(host.Files, path)) }()
 	return store(host.Files, request.Blobs, func(blobs *nodepayload.Store) error {
-		source, err := attend.Source(host.Files, RPCPath(home))
-		if errors.Is(err, fs.ErrNotExist) {
-			return unpack(ctx, host.Files, path, request.Blobs, blobs.Put)
+		stream, err := winos.OpenClosed(host.Files, path)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return fetch(ctx, host, RPCPath(home), request.Blobs, blobs)
+		case err != nil:
+			return fmt.Errorf("opening the payload stream: %w", err)
 		}
-		if err != nil {
-			return err
+		if err = payload.Unpack(winos.Until(ctx, stream), request.Blobs, blobs.Put); err != nil {
+			err = fmt.Errorf("unpacking the payload stream: %w", err)
 		}
-		return nodepayload.Bring(ctx, host.System, source, blobs, request.Blobs)
+		return errors.Join(err, stream.Close())
 	})
+}
+
+// fetch fetches blobs on a host that joins by itself.
+func fetch(ctx context.Context, host winos.Host, rpc string, want []contract.Blob, blobs *nodepayload.Store) error {
+	source, err := attend.Source(host.Files, rpc)
+	if errors.Is(err, fs.ErrNotExist) {
+		return contract.NewProblem(contract.ReasonPayloadIncomplete, "the payload stream is not there")
+	}
+	if err != nil {
+		return err
+	}
+	return nodepayload.Bring(ctx, host.System, source, blobs, want)
 }
 
 // store calls the function attempt, which stores blobs. The answer lists the stored and the missing wanted blobs.
@@ -78,21 +93,6 @@ func storeProblem(err error) *contract.Problem {
 		return contract.NewProblem(contract.ReasonPayloadIncomplete, "%s", p.Detail)
 	}
 	return p
-}
-
-func unpack(ctx context.Context, files winos.Files, path string, want []contract.Blob, put payload.Put) (err error) {
-	r, err := winos.OpenClosed(files, path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return contract.NewProblem(contract.ReasonPayloadIncomplete, "the payload stream is not there")
-	}
-	if err != nil {
-		return fmt.Errorf("opening the payload stream: %w", err)
-	}
-	defer func() { err = errors.Join(err, r.Close()) }()
-	if err = payload.Unpack(winos.Until(ctx, r), want, put); err != nil {
-		return fmt.Errorf("unpacking the payload stream: %w", err)
-	}
-	return nil
 }
 
 // legalName reports whether a file with this name is always inside the RPC directory.

@@ -132,6 +132,21 @@ func TestWhatWasSentIsTakenAsSoonAsAScannerHasClosedIt(t *testing.T) {
 	}
 }
 
+// The host may have joined another cluster by itself before, and the files of that join may still exist.
+func TestA86_AStreamIsUnpackedOnAHostThatOnceJoinedByItself(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, sim.Options{})
+	host := r.Host()
+	stream := send(t, host.Files, r.Home(), wanted())
+	if err := winos.WriteFile(host.Files, verbs.RPCPath(r.Home())+`\`+contract.HostStateFile, strings.NewReader("{"),
+		winos.AccessInherit); err != nil {
+		t.Fatal(err)
+	}
+	if answer, err := verbs.Receive(t.Context(), host, r.Home(), stream); err != nil || len(answer.Missing) > 0 {
+		t.Errorf("%v is missing: %v", answer.Missing, err)
+	}
+}
+
 func TestARequestThatIsNotUnderstoodHasNoAnswer(t *testing.T) {
 	t.Parallel()
 	for _, in := range []string{"{", `{"colour":"red"}`, "hello"} {

@@ -97,18 +97,19 @@ func (i Issuer) record(ctx context.Context, name string, values map[string]strin
 func (i Issuer) OpenCalls(ctx context.Context, instance *v1alpha1.WindowsInstance) error {
 	id := policy.HostID(instance)
 	meta := i.owned(contract.CallSecretPrefix+id, instance)
-	_, err := i.Client.RbacV1().Roles(i.Namespace).Create(ctx, &rbacv1.Role{ObjectMeta: meta,
-		Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"secrets"},
-			ResourceNames: []string{meta.Name}, Verbs: []string{"list", "watch", "patch"}}}}, metav1.CreateOptions{})
+	// The Secret comes first: a host that may read it and finds none leaves, as if its instance had been deleted.
+	_, err := i.Client.CoreV1().Secrets(i.Namespace).Create(ctx, &corev1.Secret{ObjectMeta: meta},
+		metav1.CreateOptions{})
+	if err == nil || apierrors.IsAlreadyExists(err) {
+		_, err = i.Client.RbacV1().Roles(i.Namespace).Create(ctx, &rbacv1.Role{ObjectMeta: meta,
+			Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"secrets"},
+				ResourceNames: []string{meta.Name}, Verbs: []string{"list", "watch", "patch"}}}}, metav1.CreateOptions{})
+	}
 	if err == nil || apierrors.IsAlreadyExists(err) {
 		_, err = i.Client.RbacV1().RoleBindings(i.Namespace).Create(ctx, &rbacv1.RoleBinding{ObjectMeta: meta,
 			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: meta.Name},
 			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind,
 				Name: contract.HostUserPrefix + id}}}, metav1.CreateOptions{})
-	}
-	if err == nil || apierrors.IsAlreadyExists(err) {
-		_, err = i.Client.CoreV1().Secrets(i.Namespace).Create(ctx, &corev1.Secret{ObjectMeta: meta},
-			metav1.CreateOptions{})
 	}
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("creating secret %s and the host's right to it: %w", meta.Name, err)

@@ -86,15 +86,17 @@ func (r *Remove) deleteNode(ctx context.Context, instance *v1alpha1.WindowsInsta
 	return r.Nodes.Delete(ctx, node)
 }
 
-// drainAndClean drains the node and cleans the host. A host that was never reached needs no cleanup. A host that was
-// never claimed only has the daemon's program. If no other instance has this host, Leave removes the program.
+// drainAndClean drains the node and cleans the host. A host that was never reached needs no cleanup, and a host that
+// joins by itself and was never claimed leaves by itself. Another host that was never claimed only has the daemon's
+// program. If no other instance has this host, Leave removes the program.
 func (r *Remove) drainAndClean(ctx context.Context, instance *v1alpha1.WindowsInstance, session *journey.Session,
 	node *corev1.Node,
 	timeout time.Duration) journey.Outcome {
-	if instance.Status.HostKey == "" {
+	isClaimed := instance.Status.NodeName != ""
+	if instance.Status.HostKey == "" || instance.Spec.ByItself != nil && !isClaimed {
 		return journey.Done()
 	}
-	if instance.Status.NodeName == "" {
+	if !isClaimed {
 		switch others, err := r.isOthers(ctx, instance); {
 		case err != nil:
 			return journey.Retry(err)
