@@ -358,5 +358,5 @@ func notReady(config *bootstrapv1.WindowsConfig, reason, message string) {
 
 func report(config *bootstrapv1.WindowsConfig, kind string, state metav1.ConditionStatus, reason, message string) {
 	meta.SetStatusCondition(&config.Status.Conditions, metav1.Condition{Type: kind, Status: state, Reason: reason,
-		Message: message, ObservedGeneration: config.Generation})
+		Message: fmt.Sprintf("%.32000s", message), ObservedGeneration: config.Generation})
 }

@@ -106,3 +106,15 @@ func TestAHostThatWasMadeWithASharedKeyIsPinnedByItsOwn(t *testing.T) {
 		})
 	}
 }
+
+// When the connection is opened, the cache may not show the pinned key yet.
+func TestA85_ConnectingDoesNotChangeThePinnedKeyOfAHostWithoutSSH(t *testing.T) {
+	t.Parallel()
+	w, i, session := newWorld(t), newInstance(), &journey.Session{}
+	want(t, w.join(t, i, session, v1alpha1.PhaseConnecting), "done", "")
+	i.Spec.ByItself, i.Status.HostKey = &v1alpha1.ByItself{}, "pinned meanwhile"
+	want(t, w.join(t, i, session, v1alpha1.PhaseConnecting), "done", "")
+	if i.Status.HostKey != "pinned meanwhile" {
+		t.Errorf("the pinned key is now %q", i.Status.HostKey)
+	}
+}

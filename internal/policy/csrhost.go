@@ -59,19 +59,21 @@ func hostRules() csrRules {
 		keyIsHeld,
 	}, cluster: []csrRule{
 		staying,
-		func(f csrFacts) *csrFault {
-			switch {
-			case f.isFirstOfMachine():
-				if broken := tokenIsOfThisCommand(f); broken != nil {
-					return broken
-				}
-				return machineIsNew(f)
-			case IsFirstKubeletRequest(f.CSR, f.BootstrapUser):
-				return tokenIsOfThisCommand(f)
-			}
-			return nil
-		},
+		forFirst(tokenIsOfThisCommand),
+		forFirst(machineExists),
+		forFirst(keyIsFirst),
+		forFirst(machineIsNew),
 	}}
+}
+
+// forFirst applies a rule only to the request for a host's first certificate.
+func forFirst(rule csrRule) csrRule {
+	return func(f csrFacts) *csrFault {
+		if !IsFirstKubeletRequest(f.CSR, f.BootstrapUser) {
+			return nil
+		}
+		return rule(f)
+	}
 }
 
 func (f csrFacts) isFirstOfMachine() bool {
@@ -86,8 +88,7 @@ func requestedByHostOrToken(f csrFacts) *csrFault {
 		"certificate", f.instance.Name)
 }
 
-// tokenIsOfThisCommand requires the token in the current command of this instance, or a token in the user data. Each
-// host gets certificates for one key only, so a process that reads the token later can't use it.
+// tokenIsOfThisCommand requires the token in the current command of this instance, or a token in the user data.
 func tokenIsOfThisCommand(f csrFacts) *csrFault {
 	if len(f.JoinCredentials) == 0 {
 		return notYet(CSRCredentialUnknown, "no command is published for the host of instance %s", f.instance.Name)
@@ -96,6 +97,20 @@ func tokenIsOfThisCommand(f csrFacts) *csrFault {
 		return fault(CSRCredentialForeign, "the token does not belong to the published command of instance %s",
 			f.instance.Name)
 	}
+	return nil
+}
+
+// machineExists requires the Machine of the instance, if the instance has one. The rule may pass later: the instance
+// will be removed, and another Machine may have its address.
+func machineExists(f csrFacts) *csrFault {
+	if f.instance.Machine != nil && f.Machine == nil {
+		return notYet(CSRMachineNotNew, "the Machine %s does not exist, or has other user data", f.instance.Name)
+	}
+	return nil
+}
+
+// keyIsFirst requires the first key of the host, so a process that reads the token later can't use it.
+func keyIsFirst(f csrFacts) *csrFault {
 	if f.instance.HostKey != "" && f.instance.HostKey != contract.Digest(f.claim.Request.RawSubjectPublicKeyInfo) {
 		return fault(CSRKeyOfAnother, "another host has the certificate of instance %[1]s. If this host belongs to a "+
 			"newer Machine with the same address, delete both the Machine %[1]s and the newer one", f.instance.Name)
@@ -103,11 +118,11 @@ func tokenIsOfThisCommand(f csrFacts) *csrFault {
 	return nil
 }
 
-// machineIsNew applies the rules of OpenShift's approver: the Machine exists, is new, has no Node, and has the
-// requested addresses. The age of the Machine is computed from two times that the API server set.
+// machineIsNew applies the rules of OpenShift's approver: the Machine is new, has no Node, and has the requested
+// addresses. The age of the Machine is computed from two times that the API server set.
 func machineIsNew(f csrFacts) *csrFault {
-	if f.Machine == nil { // may pass later: the instance will be removed, and another Machine may have its address
-		return notYet(CSRMachineNotNew, "the Machine %s does not exist, or has other user data", f.instance.Name)
+	if f.instance.Machine == nil {
+		return nil
 	}
 	if f.claim.HostID != contract.Digest(f.claim.Request.RawSubjectPublicKeyInfo) {
 		return fault(CSRSubjectWrong, "the common name is not the digest of the key")

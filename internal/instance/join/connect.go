@@ -17,6 +17,7 @@ import (
 const slotRetry = time.Minute
 
 // connect opens the connection, pins the host key, and then takes a join slot. So an unreachable host takes no slot.
+// If a host joins by itself, its key is already pinned, since the operator approved the host's certificate.
 func (j *Join) connect(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	session *journey.Session) journey.Outcome {
 	if !session.Connected() {
@@ -24,11 +25,13 @@ func (j *Join) connect(ctx context.Context, instance *v1alpha1.WindowsInstance,
 			return outcome
 		}
 	}
-	key, err := ownHostKey(ctx, instance, session)
-	if err != nil {
-		return journey.Fail(err)
+	if instance.Spec.ByItself == nil {
+		key, err := ownHostKey(ctx, instance, session)
+		if err != nil {
+			return journey.Fail(err)
+		}
+		instance.Status.HostKey = key
 	}
-	instance.Status.HostKey = key
 	if !j.Slots.Acquire(client.ObjectKeyFromObject(instance)) {
 		return journey.WaitEndless(slotRetry, contract.ReasonWaitingForSlot, "connected; waiting for a join slot")
 	}
