@@ -179,7 +179,7 @@ func upgradeEnds() []UpgradeRow {
 		v1alpha1.StepSwitching, v1alpha1.StepVerifying, v1alpha1.StepRollingBack
 	late := func(f UpgradeFacts, now time.Time) bool { return f.isLate(f.StepSince, f.VerifyTimeout, now) }
 	return []UpgradeRow{
-		{switching, "the switch affects pods, the operator has not requested it yet, and pods may have started since " +
+		{switching, "the switch affects pods, the operator has not requested the switch yet, and pods may have started since " +
 			"the drain",
 			draining, ActionWait, "", func(f UpgradeFacts, _ time.Time) bool { return f.IsUndrained }},
 		{switching, "the operator has not requested the revision or the reboot yet", switching, ActionSwitch, "",
@@ -215,7 +215,7 @@ func upgradeEnds() []UpgradeRow {
 		{StepFailed, "there is no revision to roll back to; or the host does not come back from its reboot",
 			StepFailed, ActionWait, "",
 			func(f UpgradeFacts, _ time.Time) bool { return !f.HasPrevious }},
-		{StepFailed, "since the operator requested the revision, the daemon has reported nothing about it, and the " +
+		{StepFailed, "since the operator requested the revision, the daemon has not mentioned the revision, and the " +
 			"node has not been Ready", rollingBack, ActionRollBackOnly, "",
 			func(f UpgradeFacts, _ time.Time) bool { return f.IsDownUnreported }},
 		{StepFailed, "otherwise", rollingBack, ActionRollBack, "", always},

@@ -53,7 +53,7 @@ type Action string
 // Actions. After each action except Wait and Restart, the daemon asks the table again.
 const (
 	Wait     Action = "wait for a change, or for the time of the next check"
-	Try      Action = "begin the trial of this revision; give it up if its daemon does not run on this host"
+	Try      Action = "begin the trial of the other revision; if its daemon does not run on this host, end the trial"
 	Apply    Action = "take all steps; stop at a step that fails for the first time"
 	Repair   Action = "take the steps that are needed; if a step fails, take the other steps anyway"
 	Finish   Action = "record that the revision holds"
@@ -98,7 +98,7 @@ func Rows() []Row {
 			func(f Facts) bool { return f.Holds && !f.HasHeld && !f.IsVerifying }},
 		{"the daemon has checked the whole host", Wait, func(f Facts) bool { return f.IsLooked }},
 
-		{"the Node names another revision that did not fail just now, and its payload is there or can't be fetched",
+		{"the Node names another revision that did not fail just now, with payload that is here or can't be fetched",
 			Try, func(f Facts) bool { return f.MayTry }},
 		{"this daemon does not understand the revision", Wait, func(f Facts) bool { return f.Unreadable != nil }},
 		{"the revision has not held, and contains another daemon", Replace,
