@@ -25,8 +25,8 @@ func serve(o order) int {
 	return h.code
 }
 
-// tie puts this process into a job. Every program that it starts later belongs to the same job. When this process ends,
-// even if it is killed, Windows closes the only handle of the job, and so ends all programs in the job.
+// tie puts this process into a job. Every program that this process starts later belongs to the same job. When this
+// process ends, even if it is killed, Windows closes the only handle of the job, and so ends all programs in the job.
 func tie() error {
 	job, err := windows.CreateJobObject(nil, nil)
 	if err != nil {

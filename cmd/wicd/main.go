@@ -1,8 +1,8 @@
 // Command wicd is the daemon: it makes a Windows machine a node, and runs on this machine as the service
 // windows-instance-config-daemon.
 //
-// It passes its machine to the commands of internal/daemon/verbs. On systems other than Windows, it compiles and shows
-// its help, but its commands fail.
+// Its commands are in internal/daemon/verbs. On systems other than Windows, wicd compiles and shows its help, but its
+// commands fail.
 package main
 
 import (
@@ -50,8 +50,8 @@ func run(ctx context.Context) error {
 	return root.ExecuteContext(ctx)
 }
 
-// home returns the parent of the RPC directory if self is an exe in an RPC directory. Otherwise it returns the user's
-// home directory.
+// home returns the parent of the RPC directory if the program at the path self is in an RPC directory. Otherwise, home
+// returns the user's home directory.
 func home(self string) string {
 	dir := filepath.Dir(self)
 	if strings.EqualFold(filepath.Base(dir), contract.RPCDir) {

@@ -173,7 +173,7 @@ func (b *bench) with(ctx context.Context, hosts int, faults []fleet.Fault,
 // joinTimeout is enough time for a thousand hosts on a busy machine.
 const joinTimeout = 30 * time.Minute
 
-// join lists all hosts, or runs their commands with --by-itself, and returns the seconds until wanted are Ready.
+// join lists all hosts (or runs their commands) and returns the seconds until the wanted hosts are Ready.
 func (b *bench) join(ctx context.Context, s *scene.Scene, wanted []*fleet.Host) (float64, error) {
 	began := time.Now()
 	bring := listAll

@@ -2,7 +2,7 @@ package main
 
 import "time"
 
-// spentSince returns each program's processor time since the call of processorTimes that returned used.
+// spentSince subtracts earlier processor times (used) from each program's processor time now.
 func spentSince(used map[string]time.Duration) (map[string]time.Duration, error) {
 	now, err := processorTimes()
 	for program := range now {

@@ -60,7 +60,7 @@ type removalReport struct {
 	Seconds float64  `json:"seconds"`
 }
 
-// finish reports on each host. It removes one listed host and one Machine that became nodes, and reports on this.
+// finish reports on each host. It removes one listed host and one Machine that became nodes, and reports the removals.
 func (d *demo) finish(ctx context.Context, s *scene.Scene, out io.Writer) (report, []error) {
 	var problems []error
 	result := report{}

@@ -16,7 +16,7 @@ import (
 type soakRun struct {
 	json string
 	// away limits two times: how long a host or the API server is down, and how late a disruption may start in its
-	// round. If it is 0, realistic times are used.
+	// round. If away is 0, realistic times are used.
 	away    time.Duration
 	options soak.Options
 }

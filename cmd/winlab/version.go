@@ -90,7 +90,7 @@ func (v *versions) all() map[string]held {
 const changeTimeout = 10 * time.Minute
 
 // follow waits until all nodes have the same new version, which is not in before. It returns this version, and for each
-// node how long it took from began until the node had this version.
+// node the time from began until the node had this version.
 func (v *versions) follow(ctx context.Context, before map[string]held, began time.Time) (took []time.Duration,
 	version string, err error) {
 	deadline := time.NewTimer(changeTimeout)

@@ -20,7 +20,7 @@ type wineHosts struct {
 	parts    []wine.Part
 }
 
-// newWineHosts prepares Wine for count hosts. If withPayload is true, it also builds the payload for the hosts.
+// newWineHosts prepares Wine for hosts. If withPayload is true, it also builds the payload for the hosts.
 func newWineHosts(ctx context.Context, count int, withPayload bool, progress io.Writer) (_ *wineHosts, err error) {
 	template, err := wine.Prepare(ctx, wine.Options{Progress: progress})
 	if err != nil {
@@ -54,7 +54,7 @@ func (w *wineHosts) use(options *scene.Options) {
 	}
 }
 
-// computer returns a function that starts a host in Wine. The host can connect to this machine's servers in reach.
+// computer returns a function that starts a host in Wine. The host can connect to the addresses in the list reach.
 func (w *wineHosts) computer(reach []netip.AddrPort) func(ctx context.Context, hostname string,
 	address netip.Addr) (fleet.Computer, error) {
 	return func(ctx context.Context, hostname string, address netip.Addr) (fleet.Computer, error) {

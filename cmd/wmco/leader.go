@@ -19,9 +19,9 @@ const (
 	retryPeriod   = 26 * time.Second
 )
 
-// leaderLock returns the lock for leader election. It is nil without leader election. The name of the pod identifies
-// the leader, because a pod never runs two operators. So if the container is killed and starts again in the same pod,
-// the operator continues at once and doesn't wait until its own lease expires.
+// leaderLock returns the lock for leader election. Without leader election, the lock is nil. The name of the pod
+// identifies the leader, because a pod never runs two operators. So if the container is killed and starts again in the
+// same pod, the operator continues at once and doesn't wait until its own lease expires.
 func leaderLock(restConfig *rest.Config, o options) (resourcelock.Interface, error) {
 	if !o.leaderElects {
 		return nil, nil

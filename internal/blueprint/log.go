@@ -43,7 +43,7 @@ func DefaultLogging() Logging {
 	return Logging{FileSize: resource.MustParse(defaultLogSize), FileAge: defaultLogAge, Files: defaultLogFiles}
 }
 
-// with returns a copy of l with a user's settings. It skips unset settings, and reports invalid ones as problems.
+// with adds a user's settings to a copy of l. It skips unset settings, and reports invalid ones as problems.
 func (l Logging) with(spec v1alpha1.LoggingSpec) (Logging, []*contract.Problem) {
 	var rejected []*contract.Problem
 	complain := func(field, format string, args ...any) {
@@ -82,7 +82,7 @@ func (l Logging) with(spec v1alpha1.LoggingSpec) (Logging, []*contract.Problem) 
 // maxLogSize is the largest useful size limit of a log.
 const maxLogSize = 1 << 40
 
-// log returns the limits of a service's log. If rotates is false, the daemon rotates the log.
+// log returns the limits of a service's log. If the parameter rotates is false, the daemon rotates the log.
 func (l Logging) log(file string, rotates bool) *contract.Log {
 	return &contract.Log{Path: file, Rotates: rotates, MaxSize: l.FileSize.Value(),
 		MaxAgeSeconds: int64(l.FileAge / time.Second), MaxFiles: l.Files}

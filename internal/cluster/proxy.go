@@ -147,7 +147,7 @@ func bundles(facts *blueprint.Facts, keys []string, data map[string][]byte, name
 }
 
 // under returns the bundle under one key of a ConfigMap. If there is no text under the key, the bundle is pending, and
-// under adds a problem to facts.Rejected.
+// facts.Rejected gets a problem.
 func under(facts *blueprint.Facts, key string, data map[string][]byte, name string) blueprint.Bundle {
 	pem := data[key]
 	if blank(pem) {

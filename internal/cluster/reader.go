@@ -153,8 +153,8 @@ func (r *common) granted(ctx context.Context, facts *blueprint.Facts) error {
 	return err
 }
 
-// allowed asks the API server whether a user has a right. If the operator isn't allowed to ask, allowed adds a problem
-// to facts.Troubles and returns true, because the user probably has the right.
+// allowed asks the API server whether a user has a right. If the operator isn't allowed to ask, facts.Troubles gets a
+// problem, and the result is true, because the user probably has the right.
 func (r *common) allowed(ctx context.Context, facts *blueprint.Facts,
 	spec authorizationv1.SubjectAccessReviewSpec) (bool, error) {
 	answer, err := r.Access.Create(ctx, &authorizationv1.SubjectAccessReview{Spec: spec}, metav1.CreateOptions{})

@@ -6,7 +6,7 @@ import (
 )
 
 // LatestSecret is a Secret in the operator's namespace with the latest published revision: the data of the revision's
-// ConfigMap and Secret. Daemons watch LatestSecret, so that hundreds of nodes receive a change without a read.
+// ConfigMap and Secret. Daemons watch LatestSecret, so that hundreds of nodes get a change without requests.
 // LatestSecret doesn't assign the revision to a node: only an annotation of the Node does.
 const LatestSecret = ServicesSecretPrefix + "latest"
 

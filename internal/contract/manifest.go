@@ -47,7 +47,7 @@ type Log struct {
 	// MaxSize is the size, in bytes, of a full file.
 	MaxSize int64 `json:"maxSize,omitempty"`
 	// MaxAgeSeconds is the maximum age of an older file, by its time of modification. The daemon removes files beyond
-	// it, even if Rotates is set.
+	// this age, even if Rotates is set.
 	MaxAgeSeconds int64 `json:"maxAgeSeconds,omitempty"`
 	// MaxFiles is the maximum number of older files. The daemon removes the oldest, even if Rotates is set.
 	MaxFiles int `json:"maxFiles,omitempty"`

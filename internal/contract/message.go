@@ -41,9 +41,9 @@ type PreflightRequest struct {
 	Time time.Time `json:"time"`
 	// Blobs is the whole payload. The answer lists the missing blobs.
 	Blobs []Blob `json:"blobs"`
-	// Daemon is the SHA-256 of the uploaded binary. The daemon compares it with its own exe.
+	// Daemon is the SHA-256 of the uploaded binary. The daemon compares it with the SHA-256 of its own exe.
 	Daemon string `json:"daemon"`
-	// NodeName is the fact that becomes the name of the Node. If it is empty, this is FactHostname.
+	// NodeName is the fact that becomes the name of the Node. If NodeName is empty, FactHostname becomes the name.
 	NodeName Fact `json:"nodeName,omitempty"`
 	// VXLANPort is the port of the hybrid network, or 0 for the default.
 	VXLANPort uint16 `json:"vxlanPort,omitempty"`
@@ -121,8 +121,8 @@ type BootstrapRequest struct {
 	Manifest Manifest `json:"manifest"`
 	// Confidential is the manifest's confidential part, as in the published Secret (see ParseConfidential), or empty.
 	Confidential []byte `json:"confidential,omitempty"`
-	// NodeIP is the value of FactNodeIP on this host from now on. If it is empty, this is the address of the interface
-	// with the default route. The daemon stores NodeIP in its state file.
+	// NodeIP is the value of FactNodeIP on this host from now on. If NodeIP is empty, the value is the address of the
+	// interface with the default route. The daemon stores NodeIP in its state file.
 	NodeIP string `json:"nodeIP,omitempty"`
 	// BootstrapKubeconfig is kubelet's first, short-lived credential. The daemon deletes it once kubelet has its own.
 	BootstrapKubeconfig []byte `json:"bootstrapKubeconfig"`

@@ -16,7 +16,7 @@ const (
 	// OSIDLabel = OSIDWindows marks Windows nodes. kubelet sets it at registration.
 	OSIDLabel   = "node.openshift.io/os_id"
 	OSIDWindows = "Windows"
-	// MachineOSLabel = OSIDWindows on a Machine selects it for the operator.
+	// MachineOSLabel = OSIDWindows on a Machine selects the Machine for the operator.
 	MachineOSLabel = "machine.openshift.io/os-id"
 	// BuildLabel is the Windows build. kubelet sets it.
 	BuildLabel = "node.kubernetes.io/windows-build"
@@ -67,7 +67,7 @@ const (
 	// The operator writes the annotation on a drained node.
 	RebootApprovedAnnotation = Prefix + "reboot-approved"
 	// ReleasedAnnotation makes the daemon remove everything that it installed on its host. Its value is the time when
-	// that daemon's certificate expires, as in CertificateEndAnnotation. Only the operator may write the annotation,
+	// the daemon's certificate expires, as in CertificateEndAnnotation. Only the operator may write the annotation,
 	// after a forced removal, on a Node without an instance.
 	ReleasedAnnotation = Prefix + "released"
 	// HybridSubnetAnnotation and HybridMACAnnotation belong to hybrid-overlay.
@@ -80,7 +80,7 @@ const MachineAPIVersion = "machine.openshift.io/v1beta1"
 
 // Annotations of Machines, of the sets that own them, and of the operator's own objects.
 const (
-	// SSHPortAnnotation on a Machine is the port of its SSH server if it isn't 22. Machines have no such field.
+	// SSHPortAnnotation on a Machine is the port of its SSH server, if not 22. Machines have no field for the port.
 	SSHPortAnnotation = Prefix + "ssh-port"
 	// MinAvailableAnnotation on a MachineSet is the number or percentage of its Windows nodes that must stay available
 	// when the operator replaces Machines. If the annotation is missing, the rollout budget decides.

@@ -31,7 +31,7 @@ type ReportedState struct {
 	// Verified reports that the revision was applied completely. Before is the previous such revision.
 	Verified bool   `json:"verified"`
 	Before   string `json:"before,omitempty"`
-	// Failed is the last revision that could not be applied. Why is the reason. The daemon retries at FailedUntil.
+	// Failed is the last revision that could not be applied. Why gives the reason. The daemon retries at FailedUntil.
 	Failed      string     `json:"failed,omitempty"`
 	Why         string     `json:"why,omitempty"`
 	FailedUntil *time.Time `json:"failedUntil,omitempty"`

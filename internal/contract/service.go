@@ -31,7 +31,7 @@ func LogFile(service string) string {
 	return DirLog + `\` + service + `\` + service + `.log`
 }
 
-// LoggingServices returns the services that log to the file that LogFile returns. The daemon comes first.
+// LoggingServices returns the services that have a log, the daemon first. Each of them logs to its LogFile.
 func LoggingServices() []string {
 	return []string{ServiceDaemon, ServiceKubelet, ServiceContainerd, ServiceKubeProxy, ServiceHybridOverlay,
 		ServiceFlannel, ServiceExporter, ServiceCSIProxy, ServiceCloudNode}

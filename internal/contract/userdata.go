@@ -15,7 +15,7 @@ const (
 	HostKeyField  = "private-key.pem"
 	// HostKeyPublishedAnnotation on UserDataSecret is when the Secret's script got the host key, in RFC 3339.
 	HostKeyPublishedAnnotation = Prefix + "in-user-data"
-	// ReplacementsConfigMap in the operator's namespace lists, per MachineSet, Machines replaced without success.
+	// ReplacementsConfigMap in the operator's namespace lists, for each MachineSet, the Machines replaced in vain.
 	ReplacementsConfigMap = "windows-machine-replacements"
 	// SlotsConfigMap in the operator's namespace lists the slots of the rollout budget.
 	SlotsConfigMap = "windows-rollout-places"

@@ -137,7 +137,7 @@ func (r *reader) instances(ctx context.Context) ([]v1alpha1.WindowsInstance, err
 	return list.Items, nil
 }
 
-// unread appends to a list that an object couldn't be read because of err. If err is nil, it appends nothing.
+// unread appends an entry to a list: which object (what) could not be read, and why. If err is nil, it appends nothing.
 func unread(all []string, what string, err error) []string {
 	if err == nil {
 		return all

@@ -115,7 +115,7 @@ func (o *addOptions) addFlags(command *cobra.Command) {
 	}
 }
 
-// settings returns the settings of a host's entry that the flags set.
+// settings returns the settings that the flags give for a host's entry.
 func (o *addOptions) settings() map[string]string {
 	settings := map[string]string{"username": o.user, "hostKey": o.hostKey}
 	if o.port != contract.SSHPort {

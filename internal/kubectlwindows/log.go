@@ -27,10 +27,10 @@ import (
 )
 
 const (
-	// maxLog is the maximum number of bytes that are read of a log. By default, logs prints the last shownLog bytes.
+	// maxLog is the maximum number of bytes that are read of a log. By default, the last shownLog bytes are printed.
 	maxLog   = 64 << 20
 	shownLog = 64 << 10
-	// followEvery is how often logs -f reads the log.
+	// followEvery is how often the log is read with the flag -f.
 	followEvery = time.Second
 )
 
@@ -133,8 +133,8 @@ func (p *plugin) writeLog(text []byte) error {
 	return err
 }
 
-// part is a part of a log file. from is the offset of text in the file. size is the size of the whole file, and changed
-// is when the file last changed.
+// part is a part of a log file. The field from is the offset of the text in the file. The field size is the size of the
+// whole file, and changed is when the file last changed.
 type part struct {
 	text       []byte
 	from, size int64
@@ -180,9 +180,9 @@ var (
 	rfcTime  = regexp.MustCompile(`^.{0,24}?(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d))`)
 )
 
-// since returns the text from the first line that is not older than begin. begins reports whether the log also has an
-// older line. A line without a time belongs to the line above it. klog writes local times without a time zone. The file
-// changed when its last line was written, which shows the offset of the time zone.
+// since returns the text from the first line that is not older than begin. The result begins is true if the log also
+// has an older line. A line without a time belongs to the line above it. klog writes local times without a time zone.
+// The last line was written at the file's modification time, so the difference is the offset of the time zone.
 func since(log part, begin time.Time) (text []byte, begins bool, err error) {
 	lines := bytes.SplitAfter(log.text, []byte("\n"))
 	times := make([]time.Time, len(lines))

@@ -153,8 +153,8 @@ func (r redactor) clean(object *unstructured.Unstructured) {
 	r.values(object.Object)
 }
 
-// values removes secrets from the annotations, labels, environment variables and arguments below at, and from all
-// strings. This must happen before the conversion to YAML, because YAML may break the line between a name and its
+// values removes secrets from the annotations, labels, environment variables and arguments in a value (at), and from
+// all strings. This must happen before the conversion to YAML, because YAML may break the line between a name and its
 // value.
 func (r redactor) values(at any) any {
 	switch at := at.(type) {

@@ -28,8 +28,8 @@ func (a *awaiting) addFlags(command *cobra.Command, until string) {
 	command.Flags().DurationVar(&a.timeout, "timeout", 30*time.Minute, "how long --wait waits")
 }
 
-// await prints each change of the named hosts until all of them are done or the time limit ends. look returns the
-// WindowsInstance of a name, or nil, and whether the host is done. If the API server can't be read, await tries again.
+// await prints each change of the named hosts until all of them are done or the time limit ends. The function look
+// returns the WindowsInstance of a name, or nil, and whether the host is done. await retries failed reads.
 func (e *editor) await(ctx context.Context, a awaiting, names []string, done string,
 	look func(all []v1alpha1.WindowsInstance, name string) (*v1alpha1.WindowsInstance, bool)) error {
 	if !a.wait || e.dryRun != cmdutil.DryRunNone {

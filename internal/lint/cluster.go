@@ -54,8 +54,8 @@ func buildNumber(version string) int {
 }
 
 // runs reports whether a node can run a process-isolated container of an image. Both parameters are build numbers.
-// Before Windows Server 2022, the builds must be equal. A node of Windows Server 2022 or later, up to Server 2025, also
-// runs images of earlier builds back to 2022:
+// Before Windows Server 2022, the builds must be equal. A node of Windows Server 2022 or later also runs images of
+// earlier builds back to 2022:
 // https://learn.microsoft.com/virtualization/windowscontainers/deploy-containers/version-compatibility.
 func runs(image, node int) bool { return image == node || build2022 <= image && image <= node }
 

@@ -167,7 +167,7 @@ type CSRMachine struct {
 	NodeRef string
 }
 
-// DecideCSR decides about one certificate request. The decision depends only on in, not on a clock or the cluster.
+// DecideCSR decides about one certificate request. Only the input determines the decision, not a clock or the cluster.
 func DecideCSR(in CSRInput) CSRDecision {
 	claim, ours := ClaimOf(in.CSR)
 	if !ours && submittedByOperator(in) {
@@ -232,8 +232,8 @@ type csrRules struct {
 	request, cluster []csrRule
 }
 
-// rulesFor returns the rules about the request first: a request that can never be approved doesn't wait for the
-// cluster. The signature comes last of these, because its check is the most expensive one.
+// rulesFor returns the rules for a kind of request. The rules about the request come first, because a request that can
+// never be approved must not wait for the cluster. The last of them checks the signature, which is expensive.
 func rulesFor(kind CSRKind) csrRules {
 	switch kind {
 	case CSRKubeletClient:

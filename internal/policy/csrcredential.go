@@ -19,7 +19,7 @@ func IsFirstKubeletRequest(csr *certificatesv1.CertificateSigningRequest, bootst
 	return bootstrapUser != "" && csr.Spec.Username == bootstrapUser
 }
 
-// CredentialOf returns the id of the token that authenticated the sender, or "". The API server sets it.
+// CredentialOf returns the id of the token that authenticated the sender, or "". The API server sets this id.
 func CredentialOf(csr *certificatesv1.CertificateSigningRequest) string {
 	if ids := csr.Spec.Extra[contract.CredentialIDExtra]; len(ids) == 1 {
 		return ids[0]

@@ -31,8 +31,8 @@ type Member struct {
 	// Cordoned reports that someone else cordoned the node. Behind reports that the node doesn't have the desired
 	// revision yet. Both are set only if the node has no worse problem, so its pods run.
 	Cordoned, Behind bool
-	// Disrupted reports that the operator disrupts the node: it has a slot, or is being removed. Begun reports that the
-	// operator has begun the disruption, and that the operator's cordon is still on the node.
+	// Disrupted reports that the operator disrupts the node: the node has a slot, or is being removed. Begun reports
+	// that the operator has begun the disruption, and that the operator's cordon is still on the node.
 	Disrupted, Begun bool
 	// Leaving reports that the removal of the host was requested. Removing reports that the removal has begun.
 	// WithoutSlot reports that the host or its Machine is being removed without a slot.
@@ -72,7 +72,7 @@ type Set struct {
 	Minimum *intstr.IntOrString
 	// UserData is the name of the Secret with the user data of new hosts, or empty if the name is unknown.
 	UserData string
-	// Leaving is set if the set itself is being deleted.
+	// Leaving is true if the set itself is being deleted.
 	Leaving bool
 	Hosts   []SetHost
 }
@@ -210,8 +210,8 @@ func memberOf(node *corev1.Node, instance *v1alpha1.WindowsInstance, made made, 
 	return member
 }
 
-// whyDisrupted returns why a node is being disrupted or is about to be, or "". instance is nil if no instance has the
-// node. If the removal of an instance needs a slot, the node stays in service until the instance has one.
+// whyDisrupted returns why a node is or will soon be disrupted, or "". instance is nil if no instance has the node. If
+// the removal of an instance needs a slot, the node stays in service until the instance has one.
 func whyDisrupted(instance *v1alpha1.WindowsInstance, slot *Slot, machineLeaves bool) string {
 	switch {
 	case machineLeaves:

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Daemon is what the operator knows about a node's daemon while the node's kubelet is healthy. A zero time is unknown.
+// Daemon is what the operator knows about a node's daemon while the node's kubelet is healthy. Zero means unknown.
 type Daemon struct {
 	// CertificateEnd is when the daemon's certificate expires, as the daemon reports. CertificateEnded is when the
 	// operator first saw that the certificate has expired, or zero before that.

@@ -23,8 +23,8 @@ type UpgradeFacts struct {
 	// revision from the daemon.
 	StepSince Since
 	// IsRequested says that the operator requested the revision of this step, or the reboot, from the daemon. IsApplied
-	// says that the daemon reports the revision, or a new boot. Refused says that the daemon reports that the revision
-	// failed and that the daemon rolled it back.
+	// says that the daemon reports the revision, or a new boot. Refused says that, according to the daemon, the
+	// revision failed and the daemon rolled back.
 	IsRequested, IsApplied, Refused bool
 	// IsSwitched says that the operator has told the daemon, or is about to tell it, to leave its previous revision.
 	// For a reboot, it says that the host went down.
@@ -109,7 +109,7 @@ type UpgradeRow struct {
 	Step v1alpha1.Step
 	// When is the condition of the row, in words. The first row of the step whose condition is met applies.
 	When string
-	// Next is the next step. If the operator waits, it is the same step.
+	// Next is the next step. If the operator waits, Next is the current step.
 	Next   v1alpha1.Step
 	Action UpgradeAction
 	// Reason is the reported reason of a wait or a failure. It is empty if the facts contain the reason.

@@ -19,7 +19,7 @@ type Window struct {
 	TimeZone string
 }
 
-// WindowsOpen reports whether any window is open. If none is, next is when the next window opens. Without any windows,
+// WindowsOpen reports whether any window is open. If no window is open, next is when one opens. Without any windows,
 // open is true. WindowsOpen fails if a window is invalid or never opens.
 func WindowsOpen(windows []Window, now time.Time) (open bool, next time.Time, err error) {
 	if len(windows) == 0 {
@@ -50,7 +50,7 @@ type starts struct {
 	zone *time.Location
 }
 
-// longestShift is longer than any change of clocks shifts them.
+// longestShift is longer than the shift of any change of clocks.
 const longestShift = 3 * time.Hour
 
 func (s starts) after(t time.Time) (first time.Time) {

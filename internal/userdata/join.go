@@ -25,7 +25,7 @@ type Join struct {
 //go:embed join.ps1
 var joinScript string
 
-// JoinCommand returns a join command for Windows PowerShell 5.1. It calls no .NET methods, so it also runs in
+// JoinCommand returns a join command for Windows PowerShell 5.1. The command calls no .NET methods, so it also runs in
 // ConstrainedLanguage mode. It keeps the token off curl's command line, which other users can read.
 func JoinCommand(in Join) (string, error) {
 	content, err := json.Marshal(in)
