@@ -151,8 +151,8 @@ const (
 	ReasonKeyRefused Reason = "KeyRefused"
 	// The host's SSH host key differs from the configured or pinned key.
 	ReasonHostKeyMismatch Reason = "HostKeyMismatch"
-	// The connection broke during work on the host, or the operator closed it because the host receives a transfer
-	// too slowly.
+	// The connection broke during work on the host, or the operator closed the connection because the host receives
+	// a transfer too slowly.
 	ReasonConnectionLost Reason = "ConnectionLost"
 	// Something other than an SSH server answers, or the server does not answer in time.
 	ReasonNotSSH Reason = "NotSSH"
@@ -166,7 +166,7 @@ const (
 	ReasonOutputTooLarge Reason = "OutputTooLarge"
 	// The host's SSH server transfers files but opens no session for a command.
 	ReasonNoSession Reason = "NoSession"
-	// The host joins by itself, and the command was not run on it yet. A Machine runs the command at its first boot.
+	// The host joins by itself, and nobody has run the command there yet. A Machine runs the command at its first boot.
 	ReasonHostAwaited Reason = "HostAwaited"
 	// The host joins by itself, and the token in its command expired before the command was run.
 	ReasonJoinTokenExpired Reason = "JoinTokenExpired"
@@ -464,9 +464,9 @@ var explanations = map[Reason]explanation{ //nolint:gochecknoglobals // a table 
 	ReasonKeyRefused: {202, "Add the public key to C:\\ProgramData\\ssh\\administrators_authorized_keys on the host. " +
 		"Only Administrators and SYSTEM may have access to this file. Check the user name."},
 	ReasonHostKeyMismatch: {203, "If the host was reinstalled, set the new key. If its entry in windows-instances " +
-		"has hostKey, set it there, otherwise set spec.hostKey of the WindowsInstance. Or remove the entry, and add " +
-		"the entry again when the WindowsInstance is gone. If the host was not reinstalled, find out which machine " +
-		"answers."},
+		"has hostKey, set hostKey there. Otherwise set spec.hostKey of the WindowsInstance. Or remove the entry, and " +
+		"add the entry again when the WindowsInstance is gone. If the host was not reinstalled, find out which " +
+		"machine answers."},
 	ReasonConnectionLost: {204, "Nothing to do: the operator tries again, and continues a transfer where it broke. " +
 		"If this repeats, check what ends connections between the control plane and the host: a firewall, a proxy, a " +
 		"VPN, or packets that are too large for a link (MTU). If the host is too slow, find out what slows its " +
@@ -484,9 +484,9 @@ var explanations = map[Reason]explanation{ //nolint:gochecknoglobals // a table 
 	ReasonNoSession: {210, "Set MaxSessions in C:\\ProgramData\\ssh\\sshd_config to 2 or more (OpenSSH's default is " +
 		"10), and restart sshd."},
 	ReasonHostAwaited: {211, "Run the command on the host, in Windows PowerShell as an administrator. \"kubectl " +
-		"windows add --by-itself\" with the name of the WindowsInstance prints it. If the host belongs to a Machine " +
-		"and has booted, read C:\\Windows\\Logs\\windows-user-data.log on it. If the Machine is older than two " +
-		"hours, delete the Machine."},
+		"windows add --by-itself\" with the name of the WindowsInstance prints the command. If the host belongs to a " +
+		"Machine and has booted, read C:\\Windows\\Logs\\windows-user-data.log on the host. If the Machine is older " +
+		"than two hours, delete the Machine."},
 	ReasonJoinTokenExpired: {212, "Run \"kubectl windows add --by-itself\" with the name of the WindowsInstance " +
 		"again: it prints a command with a new token."},
 	ReasonHostSilent: {213, "Check that the host is up and reaches the API server, and that its service " +
@@ -522,7 +522,7 @@ var explanations = map[Reason]explanation{ //nolint:gochecknoglobals // a table 
 		"need another address, set spec.apiServer of the WindowsMachineConfig. On OpenShift, the address is " +
 		"status.apiServerInternalURI of the Infrastructure cluster: make hosts resolve that name."},
 	ReasonHostInClusterNetwork: {315, "Give the host an address outside of these networks. If the host already has " +
-		"such an address, set spec.nodeIP of the WindowsInstance to it. You can't change the networks of a cluster."},
+		"such an address, set spec.nodeIP of the WindowsInstance to that address. You can't change these networks."},
 	ReasonAddressHidden: {316, "On the host, or in the template of its Machine, add the line exclude-nics= to the " +
 		"section [guestinfo] of C:\\ProgramData\\VMware\\VMware Tools\\tools.conf. If the file or the section is " +
 		"missing, create it."},
@@ -531,7 +531,7 @@ var explanations = map[Reason]explanation{ //nolint:gochecknoglobals // a table 
 	ReasonRebootTimedOut: {403, "Look at the host's console. The operator continues when the host is up again."},
 	ReasonFeatureMissing: {404, "Run Install-WindowsFeature Containers on the host and read its error."},
 	ReasonDaemonCallFailed: {405, "Read the message. If a virus scanner or a policy blocks the program, allow the " +
-		"program in it."},
+		"program there."},
 	ReasonRebootIneffective: {406, "If the host is joining, the message names the host name or the Windows feature " +
 		"that a reboot did not keep. Find out what reverts it at each boot, such as cloud-init or guest " +
 		"customization. The operator reboots the host once an hour until the change persists. If the host is a node, " +
@@ -674,7 +674,7 @@ var explanations = map[Reason]explanation{ //nolint:gochecknoglobals // a table 
 	ReasonTrustSourceMissing: {911, "Add the certificates to the named ConfigMap, or remove the ConfigMap from the " +
 		"setting. Until then, nodes keep the certificates that they got by this setting."},
 	ReasonProxyInvalid: {912, "On OpenShift, correct the named field of the Proxy cluster. On other clusters, " +
-		"correct it in spec.proxy of the WindowsMachineConfig. A proxy is http://host:port or https://host:port. " +
+		"correct spec.proxy of the WindowsMachineConfig. A proxy is http://host:port or https://host:port. " +
 		"Nodes keep the last valid proxy."},
 	ReasonKubeletConfigRefused: {913, "Correct or remove the named field. Nodes keep the last accepted " +
 		"configuration. If their kubelet refuses that configuration as well, they get the operator's defaults."},
