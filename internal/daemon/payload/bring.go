@@ -50,10 +50,10 @@ func (s *Stager) stage(ctx context.Context, revision string) error {
 }
 
 // progressPace is the time between progress reports of a long fetch. It must be much shorter than the operator's
-// --daemon-timeout. If a daemon is silent for longer, the operator treats it as dead.
+// --daemon-timeout. If a daemon reports nothing for longer, the operator treats it as dead.
 const progressPace = time.Minute
 
-// progress reports on the Node how many blobs of the revision that is being staged are missing.
+// progress reports on the Node how many blobs of a revision are missing while the Stager fetches them.
 func (s *Stager) progress(ctx context.Context, revision string) {
 	s.mu.Lock()
 	isKnown, blobs := s.manifest == revision, s.blobs

@@ -25,8 +25,8 @@ const (
 
 // Source provides blobs by digest, such as the operator's payload server.
 type Source interface {
-	// Open returns a new reader for the blobs, one directly after the other, from an offset in bytes in the first blob.
-	// The reader may end before the last blob. If the source is busy, the error is a *Busy.
+	// Open returns a reader for the content of all blobs, in the order of digests. The first blob starts at the offset
+	// (in bytes). The reader may end before the last blob. If the source is busy, the error is a *Busy.
 	Open(ctx context.Context, digests []string, offset int64) (io.ReadCloser, error)
 }
 

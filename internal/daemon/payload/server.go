@@ -22,7 +22,7 @@ const (
 // maxDigests limits the blobs of one request, so that its URL isn't too long.
 const maxDigests = 64
 
-// Server is a Source that uses HTTPS: the operator's payload server, at one or more addresses.
+// Server is a Source: the operator's payload server, at one or more HTTPS addresses.
 type Server struct {
 	// Client presents the daemon's certificate and trusts the payload server's certificate.
 	Client *http.Client

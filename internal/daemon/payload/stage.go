@@ -26,7 +26,7 @@ const (
 	stayedAfter = time.Hour
 )
 
-// StagerOptions of a Stager. All are required.
+// StagerOptions are the options of a Stager. All are required.
 type StagerOptions struct {
 	Host winos.Host
 	// Client connects to the API server as this node's daemon.
@@ -59,10 +59,10 @@ type Stager struct {
 	// met is the revision of the last fulfilled request, and metAt is the time when it was fulfilled.
 	met   string
 	metAt time.Time
-	// manifest is the name of the revision that was staged last, and blobs is the payload of this revision.
+	// manifest is the revision whose manifest was read last for staging, and blobs is the payload of this revision.
 	manifest string
 	blobs    []contract.Blob
-	// counted is a revision, and received is the number of bytes that were received for it.
+	// received is the number of bytes that were received for the revision `counted`.
 	counted  string
 	received int64
 }
@@ -85,7 +85,7 @@ func NewStager(options StagerOptions) *Stager {
 
 // Need requests the blobs of a revision. The Stager fetches them before it stages another revision, and retries until
 // the method Content is called. The result `over` reports that an attempt has ended since the first request. The result
-// problem is why the attempt failed, or nil. Call Need only while a blob is missing. Repeated calls are allowed.
+// `problem` is why that attempt failed, or nil. Call Need only while a blob is missing. Repeated calls are allowed.
 func (s *Stager) Need(revision string, blobs []contract.Blob) (over bool, problem *contract.Problem) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -150,7 +150,7 @@ func (t task) isSame(other task) bool {
 		(t.need == nil || t.need.revision == other.need.revision)
 }
 
-// Run fetches the requested payload, until ctx ends.
+// Run fetches the payload that was requested with Need, and the payload to stage, until ctx ends.
 func (s *Stager) Run(ctx context.Context) { loop.Run(ctx, s.Clock, s.wake, s.step) }
 
 // step makes an attempt if one is due, and returns the time until the next check.
@@ -173,7 +173,7 @@ func (s *Stager) step(ctx context.Context) time.Duration {
 	return 0
 }
 
-// wanted returns the current task. isOpen reports whether part of the task must still be done or reported.
+// wanted returns the current task. If part of the task must still be done or reported, isOpen is true.
 func (s *Stager) wanted() (t task, isOpen bool) {
 	node, _ := s.Node.Get()
 	s.mu.Lock()
@@ -194,7 +194,7 @@ func isUnreported(node *unstructured.Unstructured, revision string) bool {
 	return status || revision != "" && a[contract.StagedAnnotation] != revision
 }
 
-// do executes a task and reports the result. If the wanted task changes, do stops early and keeps complete blobs.
+// do executes a task and reports the result. If the wanted task changes, it stops early and keeps complete blobs.
 func (s *Stager) do(ctx context.Context, t task) {
 	ctx, stop := context.WithCancel(ctx)
 	var watching sync.WaitGroup

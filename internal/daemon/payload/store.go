@@ -15,8 +15,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// Store is the directory of blobs on one host. Open and Drop are for digests that were checked, such as the digests in
-// a valid manifest.
+// Store is the directory of blobs on one host. Open and Drop don't check the digest: call them with valid digests only.
 type Store struct {
 	files winos.Files
 	path  func(digest string) string
@@ -32,7 +31,7 @@ func NewStoreAt(files winos.Files, path func(digest string) string) *Store {
 	return &Store{files, path}
 }
 
-// Missing returns the wanted blobs that are not in the store with the right size, each once.
+// Missing returns the wanted blobs that the store lacks or has with a wrong size, without duplicates.
 func (s *Store) Missing(want []contract.Blob) (missing []contract.Blob, err error) {
 	seen := make(map[string]bool, len(want))
 	for _, b := range want {
@@ -108,7 +107,7 @@ func (s *Store) Put(blob contract.Blob, write func(w io.Writer) error) error {
 	return s.put(blob, ".tmp", write)
 }
 
-// put is like Put. suffix is for the name of the temporary file.
+// put is like Put, but the name of the temporary file ends with suffix.
 func (s *Store) put(blob contract.Blob, suffix string, write func(w io.Writer) error) error {
 	if err := contract.CheckDigest(blob.Digest); err != nil {
 		return err
@@ -144,8 +143,8 @@ func (s *Store) read(ctx context.Context, file string, into io.Writer) (err erro
 	return nil
 }
 
-// Sweep removes blobs whose digests are not in `named`, and temporary files of interrupted transfers, if they were
-// written before the time `before`. If a file can't be removed, Sweep continues with the others.
+// Sweep removes files that were written before the time `before`: blobs whose digests are not in `named`, and temporary
+// files of interrupted transfers. If a file can't be removed, Sweep continues with the others.
 func (s *Store) Sweep(named map[string]bool, before time.Time) (removed int, err error) {
 	entries, err := s.files.List(contract.DirStore)
 	if errors.Is(err, fs.ErrNotExist) {

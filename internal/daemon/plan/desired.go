@@ -84,9 +84,9 @@ func Recovery() (delays []time.Duration, reset time.Duration) {
 	return []time.Duration{10 * time.Second, 30 * time.Second, 60 * time.Second, 120 * time.Second}, 300 * time.Second
 }
 
-// DaemonRecovery is Recovery's counterpart for the daemon. The daemon also exits when its exe is replaced: once to
-// start the new exe, twice more if the new exe fails, and once to start the previous exe. So the first four restarts
-// have only a short delay.
+// DaemonRecovery is like Recovery, but for the daemon's own service. The daemon also exits when its exe is replaced:
+// once to start the new exe, twice more if the new exe fails, and once to start the previous exe. So the first four
+// restarts have only a short delay.
 func DaemonRecovery() (delays []time.Duration, reset time.Duration) {
 	delays, reset = Recovery()
 	return append(slices.Repeat([]time.Duration{time.Second}, 4), delays...), reset
@@ -157,9 +157,9 @@ func Resolve(in Input) Desired {
 	return d
 }
 
-// kubeconfigs fills Kubeconfigs with the CA from the manifest's CA file, because a join writes kubeconfigs that may
-// have a different CA. A change of the bootstrap kubeconfig doesn't restart kubelet, because kubelet may have the key
-// of its certificate request only in memory.
+// kubeconfigs fills Kubeconfigs with the CA from the manifest's CA file, because the kubeconfigs from a join may have a
+// different CA. A change of the bootstrap kubeconfig doesn't restart kubelet, because kubelet may have the key of its
+// certificate request only in memory.
 func (d *Desired) kubeconfigs() {
 	i := slices.IndexFunc(d.Files, func(f File) bool { return f.Path == contract.PathBootstrapCA })
 	if i < 0 || len(d.Files[i].Content) == 0 {
@@ -200,7 +200,7 @@ func (d *Desired) roots(trust []string) {
 // Fingerprint returns a certificate's fingerprint: the lower-case hex SHA-256 of its DER.
 func Fingerprint(der []byte) string { return contract.Digest(der) }
 
-// AsksFor reports whether a command or file of the manifest needs a fact.
+// AsksFor reports whether a service's command or a file of the manifest contains a fact.
 func AsksFor(m contract.Manifest, f contract.Fact) bool {
 	asks := func(variables []contract.HostVariable) bool {
 		return slices.ContainsFunc(variables, func(v contract.HostVariable) bool { return v.Fact == f })
@@ -250,7 +250,7 @@ func resolveService(s contract.Service, t Desired, in Input) Service {
 }
 
 // serviceEnvironment returns the variables for a service's own process. They include the current variables of the
-// system, because the service manager itself only passes on the variables that existed at boot. A variable that existed
+// system, because the service manager itself passes on only the variables that existed at boot. A variable that existed
 // at boot and was deleted later gets an empty value until the next boot. All programs treat an empty value as unset.
 func serviceEnvironment(t Desired, in Input) map[string]string {
 	all := maps.Clone(t.Environment)
@@ -314,8 +314,8 @@ func plain(value string) bool {
 		"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._:/,=@+-[]") == ""
 }
 
-// substitute replaces the names of variables in text by their values. It replaces all names in one pass, longer names
-// first. So it doesn't search values for names, and a name doesn't match the start of a longer name.
+// substitute replaces the names of variables in text with their values. It replaces all names in one pass, so names in
+// values stay unchanged. Longer names come first, so a name doesn't match the start of a longer name.
 func substitute(text string, values map[string]string) string {
 	names := slices.SortedFunc(maps.Keys(values),
 		func(a, b string) int { return cmp.Or(len(b)-len(a), strings.Compare(a, b)) })

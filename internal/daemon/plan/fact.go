@@ -16,8 +16,8 @@ import (
 // Lookup returns the value for a key, or a Problem if the value is unknown.
 type Lookup[K ~string] func(key K) (string, *contract.Problem)
 
-// HostFacts returns a Lookup for the facts of a host. network is the HNS network of its pods. If values contains a
-// fact, the Lookup returns it without reading the host. Exception: the source VIP in values is only a request. The
+// HostFacts returns a Lookup for the facts of a host. network is the name of the pods' HNS network. If values contains
+// a fact, the Lookup returns it without reading the host. Exception: the source VIP in values is only a request. The
 // Lookup creates the endpoint with this address if possible, and returns the endpoint's actual address. The Lookup
 // reads each fact at most once, when it is first requested. So use a Lookup for one pass only, and not concurrently.
 func HostFacts(ctx context.Context, host winos.Host, network string,
@@ -90,7 +90,7 @@ func find(ctx context.Context, host winos.Host, network string, f contract.Fact,
 	return "", contract.NewProblem(contract.ReasonManifestInvalid, "fact %q is not known", f)
 }
 
-// text formats an address. If the address is not valid, text returns winos.ErrNotFound.
+// text formats an address. If the address isn't valid, the error is winos.ErrNotFound.
 func text(ip netip.Addr, err error) (string, error) {
 	if err == nil && !ip.IsValid() {
 		err = winos.ErrNotFound

@@ -21,7 +21,7 @@ import (
 // MetadataAddress returns the address of the metadata service, which is the same in every cloud.
 func MetadataAddress() netip.Addr { return netip.AddrFrom4([4]byte{169, 254, 169, 254}) }
 
-// The service is on the same machine or its hypervisor, and answers in milliseconds. A name has up to 253 characters.
+// The metadata service is local and answers in milliseconds. The answer is a token, or a name of up to 253 characters.
 const (
 	metadataTimeout = 3 * time.Second
 	maxAnswer       = 1 << 10
@@ -37,7 +37,7 @@ func NewMetadata(network winos.Network) *Metadata {
 	return &Metadata{client: &http.Client{
 		Timeout: metadataTimeout,
 		Transport: &http.Transport{
-			// Every connection goes to the metadata service, even after a redirect, and without a proxy: Proxy is nil.
+			// Every connection goes to the metadata service. No proxy is used, because Proxy is nil.
 			DialContext: func(ctx context.Context, _, _ string) (net.Conn,
 				error) {
 				return network.Dial(ctx, port)
@@ -71,7 +71,7 @@ func (s *Metadata) AWSHostname(ctx context.Context) (string, error) {
 	return checked(first)
 }
 
-// GCPHostname returns the name that the cloud gave the machine, in lower case. If the name is too long for a Node,
+// GCPHostname returns the name that the cloud gave the machine, in lower case. If the name has more than 63 characters,
 // GCPHostname cuts it at its first dot. If it is still too long, GCPHostname cuts it after 63 characters. Its errors
 // are *contract.Problem with ReasonMetadataUnavailable or ReasonHostnameInvalid. Source:
 // https://cloud.google.com/compute/docs/metadata/querying-metadata.

@@ -96,7 +96,7 @@ type planner struct {
 	want Desired
 	have Observed
 	was  state.Changes
-	// unwritten contains the files whose content is wrong, but which this plan doesn't write.
+	// unwritten maps a path to true if the file is unreadable, or if its content is wrong and no step writes it.
 	unwritten map[string]bool
 	// pointed contains the services whose kubeconfig gets another CA.
 	pointed map[string]bool
@@ -314,13 +314,13 @@ func (p *planner) lacks(s Service, blocked map[string]bool) bool {
 		slices.ContainsFunc(s.Dependencies, func(d string) bool { return blocked[d] })
 }
 
-// stops plans to stop a service if its inputs changed, if it is stopping or paused, or if it depends on a service that
-// this plan stops. If a dependent service has to wait for a value, it is stopped as well, and is started again when the
-// value is known.
+// stops adds the steps that stop services. A service is stopped if stale or astray returns true, if it is stopping or
+// paused, or if it depends on a service that this plan stops. Each stop also includes dependants that wait for a value.
+// They start again when the value is known.
 func (p *planner) stops(usable []Service) map[string]bool {
 	down := map[string]bool{}
 	why := map[string]string{}
-	for _, s := range usable { // in start order, so a service comes after all its dependencies
+	for _, s := range usable { // in start order: dependencies come first
 		current, exists := p.have.Services[s.Name]
 		if !exists || current.State == winos.ServiceStopped {
 			continue
@@ -348,9 +348,9 @@ func (p *planner) stops(usable []Service) map[string]bool {
 	return down
 }
 
-// stale reports whether a service's process started before its current inputs existed. A file that must be written
-// makes the process stale even if the state file records the same inputs, because the process may have read the wrong
-// content.
+// stale reports whether a service's process may have started with other inputs than the desired ones. A file that must
+// be written makes the process stale even if the state file records the same inputs, because the process may have read
+// the wrong content.
 func (p *planner) stale(s Service, current winos.Service) bool {
 	start := p.was.Services[s.Name]
 	if p.pointed[s.Name] || start.Inputs != s.Inputs || (current.PID != 0 && current.PID == start.NotPID) {

@@ -38,8 +38,8 @@ func Bootstrap(ctx context.Context, host winos.Host, self string,
 		return answer, contract.NewProblem(contract.ReasonHostnameInvalid,
 			"the host is named %.63q and should join as %.63q", answer.NodeName, request.NodeName)
 	}
-	// Stop the daemon of an earlier join first. Otherwise that daemon would restore its own manifest. A daemon whose
-	// host was released may have started the cleanup service, so remove that service as well.
+	// Stop the daemon of an earlier join first. Otherwise that daemon would restore its own manifest. If the host was
+	// released, its daemon may have started the cleanup service, so remove that service as well.
 	if err = errors.Join(stopDaemon(ctx, host.Services), withdrawCleanup(ctx, host.Services)); err != nil {
 		return answer, err
 	}
@@ -76,12 +76,12 @@ func Bootstrap(ctx context.Context, host winos.Host, self string,
 }
 
 // takesCredential gives kubelet the bootstrap credential of the request. It reports whether kubelet must be restarted,
-// either to use this credential or to register its Node.
+// either to use a bootstrap credential or to register its Node.
 //
-// If kubelet has no certificate of this node but already has this credential, kubelet keeps running: it has requested a
-// certificate for a key that may exist only in memory, and a bootstrap credential is valid for one key only. If kubelet
-// has a different credential, takesCredential stops kubelet before it changes the credential. So if this call is
-// killed, the next call finds a stopped kubelet and starts it.
+// If kubelet has no certificate for this node but already has this credential, kubelet keeps running: it has requested
+// a certificate for a key that may exist only in memory, and a bootstrap credential is valid for one key only. If
+// kubelet has a different credential, takesCredential stops kubelet before it changes the credential. So if this call
+// is killed, the next call finds a stopped kubelet and starts it.
 func takesCredential(ctx context.Context, host winos.Host, stateFile *state.File,
 	request contract.BootstrapRequest) (again bool, err error) {
 	node, now := stateFile.NodeName, host.System.Now()
@@ -107,7 +107,7 @@ func takesCredential(ctx context.Context, host winos.Host, stateFile *state.File
 }
 
 // replacesCredential stops kubelet and deletes its keys and certificates, unless kubelet already has this bootstrap
-// credential. The caller has checked that kubelet has no certificate of its node, and writes the new credential.
+// credential. Call it only if kubelet has no certificate for its node, and write the new credential afterwards.
 // replacesCredential reports whether it has stopped kubelet.
 func replacesCredential(ctx context.Context, host winos.Host, stateFile *state.File, kubeconfig []byte) (again bool,
 	err error) {
@@ -140,9 +140,8 @@ func makeDirectories(files winos.Files, stateFile *state.File, shared []string) 
 	return cleared, err
 }
 
-// nameOf returns the name for this host's Node: the cloud's name if the manifest asks for it, otherwise the host name.
-// values contains the cloud's facts that the name comes from. nameOf also checks that the host has the requested node
-// address.
+// nameOf returns the name for this host's Node: the fact from plan.Naming that the manifest uses, otherwise the host
+// name. values contains that fact. nameOf also checks that the host has the requested node address.
 func nameOf(ctx context.Context, host winos.Host, request contract.BootstrapRequest) (name string,
 	values map[contract.Fact]string, err error) {
 	facts, err := host.System.Facts(ctx)
@@ -193,7 +192,7 @@ func note(stateFile *state.File, request contract.BootstrapRequest, facts map[co
 }
 
 // excludeRuntime excludes containerd from the scans of Windows Defender. Otherwise Defender scans every file that
-// containerd unpacks, and the host is slower. If a policy forbids the exclusion, excludeRuntime only logs this.
+// containerd unpacks, and the host is slower. Errors are only logged. Exception: ErrUnsupported is ignored.
 func excludeRuntime(ctx context.Context, system winos.System, manifest contract.Manifest) {
 	for _, s := range manifest.Services {
 		if s.Name != contract.ServiceContainerd {
@@ -206,8 +205,8 @@ func excludeRuntime(ctx context.Context, system winos.System, manifest contract.
 	}
 }
 
-// register restarts kubelet, because kubelet registers its Node only when it starts. If report shows that this
-// bootstrap has just started kubelet, register does nothing.
+// register restarts kubelet, because only a starting kubelet registers its Node and looks for a new credential. If this
+// bootstrap has just started kubelet, as the report shows, register does nothing.
 func register(ctx context.Context, applier *apply.Applier, report apply.Report) error {
 	started := slices.ContainsFunc(report.Steps, func(s plan.Step) bool {
 		return s.Kind == plan.StartService && s.Name == contract.ServiceKubelet

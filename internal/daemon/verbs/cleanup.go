@@ -64,9 +64,9 @@ func isInvolved(ctx context.Context, host winos.Host, request contract.CleanupRe
 	return err == nil, err
 }
 
-// mistaken returns a problem if the operator has reached the wrong machine: the machine is a different node, or it is a
-// different installation of Windows where an operator has installed something. A different installation where no
-// operator has installed anything, such as a reinstalled host, is no problem.
+// mistaken returns a problem if this is the wrong machine: a different node, or a different installation of Windows
+// where an operator has installed something. If no operator has installed anything there, for example because the host
+// was reinstalled, mistaken returns nil.
 func mistaken(ctx context.Context, host winos.Host, request contract.CleanupRequest) error {
 	stateFile, err := open(host.Files)
 	if err != nil {
@@ -93,7 +93,7 @@ func mistaken(ctx context.Context, host winos.Host, request contract.CleanupRequ
 	c := &cleaning{host: host, state: stateFile}
 	ours := c.ourServices(ctx)
 	if len(c.answer.Left) > 0 {
-		return &c.answer.Left[0] // ourServices could not look at all services
+		return &c.answer.Left[0] // ourServices could not read all services
 	}
 	if !known && !stateFile.Exists() && len(ours) == 0 {
 		return nil
@@ -262,7 +262,7 @@ func (c *cleaning) rpcDir(ctx context.Context) {
 		if strings.EqualFold(path, c.where.Self) || strings.EqualFold(path, c.where.answer()) {
 			continue
 		}
-		// The operator removes the whole directory, so files that are still open don't matter here.
+		// Files that are still open don't matter here, because the operator later removes the whole directory.
 		if err = c.host.Files.RemoveAll(path); err != nil {
 			c.log.Info("a file in the RPC directory can't be removed", "name", e.Name, "detail", err.Error())
 		}

@@ -34,8 +34,8 @@ func (w Where) command() string {
 // may then kill the commands that it started. If CleanupDetached is called again, it waits for the running service, or
 // returns the answer of the finished service.
 func CleanupDetached(ctx context.Context, host winos.Host, where Where) (contract.CleanupAnswer, error) {
-	// If the exe lies outside the RPC directory, like the exe of the installed daemon, the cleanup deletes it. A
-	// service can't delete its own exe, so clean the host in this process.
+	// If this exe is outside the RPC directory, like the exe of the installed daemon, the cleanup deletes it. A service
+	// can't delete its own exe, so clean the host in this process.
 	if where.Home == "" || !contract.Within(RPCPath(where.Home), where.Self) {
 		return cleanupAlone(ctx, host, where)
 	}
@@ -118,7 +118,7 @@ func serveCleanup(ctx context.Context, host winos.Host, where Where) error {
 	return winos.WriteFile(host.Files, where.answer(), bytes.NewReader(content), winos.AccessAdministrators)
 }
 
-// cleanupAlone kills a verb that is still running, and then cleans the host in this process.
+// cleanupAlone kills the process of a call that is still running, and then cleans the host in this process.
 func cleanupAlone(ctx context.Context, host winos.Host, where Where) (answer contract.CleanupAnswer, err error) {
 	release, err := seizeTurn(ctx, host.Programs)
 	if err != nil {
@@ -129,8 +129,8 @@ func cleanupAlone(ctx context.Context, host winos.Host, where Where) (answer con
 }
 
 // withdrawCleanup removes the one-shot service when the host is wanted again. Otherwise the service would clean the
-// host at the next boot. withdrawCleanup marks the service for deletion before it stops the service. Otherwise the
-// daemon of a released host would restart the stopped service.
+// host at the next boot. withdrawCleanup marks the service for deletion before it stops it. Otherwise the daemon of a
+// released host would start the service again.
 func withdrawCleanup(ctx context.Context, services winos.Services) error {
 	err := services.DeleteAtStop(ctx, contract.ServiceCleanup)
 	if err == nil {

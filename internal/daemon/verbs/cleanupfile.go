@@ -67,7 +67,7 @@ func (c *cleaning) data(ctx context.Context) {
 func (c *cleaning) layers(ctx context.Context) {
 	entries, err := c.host.Files.List(layers)
 	if err != nil {
-		return // there are no layers, or clear reports the error
+		return // there are no layers, or the same error occurs in c.clear
 	}
 	for _, e := range entries {
 		if err = c.host.Programs.RemoveLayer(ctx, layers+`\`+e.Name); err != nil {
@@ -158,8 +158,8 @@ func (c *cleaning) root() {
 	}
 }
 
-// ours is for a C:\k that existed before the join. It reports whether the daemon created the entry at path. If the
-// state file is missing, ours returns false, because another program may use the same names.
+// ours reports whether the daemon created the entry at path, in a C:\k that existed before the join. If the state file
+// is missing, ours returns false, because another program may use the same names.
 func (c *cleaning) ours(path string) bool {
 	if !c.state.Exists() {
 		return false
@@ -196,7 +196,7 @@ func (c *cleaning) removeBy(remove func(path string) error, what, path string) {
 }
 
 // replaceable reports whether an ordinary user could replace the file or directory at path before it is removed. If so,
-// replaceable records in the answer that path is kept.
+// replaceable adds path to the answer's Kept.
 func (c *cleaning) replaceable(path string) bool {
 	problem, err := state.UntrustedAbove(c.host.Files, path)
 	if problem == nil && err == nil {

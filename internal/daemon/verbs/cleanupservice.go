@@ -90,8 +90,8 @@ func (c *cleaning) programs(ctx context.Context) {
 	}
 }
 
-// oursRuns reports whether the daemon installed a program below C:\k. It checks the directory or file directly in C:\k
-// that contains the program.
+// oursRuns reports whether the daemon installed a program below C:\k. It checks only the entry of C:\k that is or
+// contains the program.
 func (c *cleaning) oursRuns(exe string) bool {
 	if c.state.Directories.Has(contract.DirK) {
 		return true

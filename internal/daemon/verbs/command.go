@@ -25,9 +25,9 @@ type Options struct {
 	Self           string
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
-	// Logger is the logger of the verbs. Its zero value discards their log. The service logs to its own file instead.
+	// Logger is the logger of the verbs. A zero Logger discards the log. The service logs to its own file instead.
 	Logger logr.Logger
-	// RunService calls the function run under the service manager. To stop the service, it cancels the context of run.
+	// RunService calls the function run as a Windows service. To stop the service, it cancels the function's context.
 	RunService func(ctx context.Context, name string, run func(ctx context.Context, running func()) error) error
 	// Intervals and Pace are time limits of the services. Their zero values are right for production.
 	Intervals reconcile.Intervals
@@ -101,7 +101,7 @@ func attendCommands(o Options) []*cobra.Command {
 						err := logged(ctx, o, options.Dir+`\`+attend.LogFile, func(ctx context.Context) error {
 							return attend.Serve(ctx, options)
 						})
-						if err == nil && ctx.Err() == nil { // the attendance has ended
+						if err == nil && ctx.Err() == nil { // Serve has removed the service
 							err = attend.Clear(ctx, options)
 						}
 						return err

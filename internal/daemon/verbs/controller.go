@@ -73,8 +73,8 @@ func (s *service) run(ctx context.Context, running func()) (err error) {
 		err = errors.Join(err, log.writer.Close())
 	}()
 	ctx = logr.NewContext(ctx, log.Logger)
-	// Call running before waiting for the verbs. A handover may have started this service, and waits until the service
-	// manager reports that the service is running.
+	// Report the start first, and wait for running verbs afterwards: the verb handover may have started this service,
+	// and waits until the service manager reports that the service is running.
 	running()
 	digest, err := ownProgram(ctx, s.Options)
 	if err != nil {
@@ -82,7 +82,7 @@ func (s *service) run(ctx context.Context, running func()) (err error) {
 	}
 	afterOthers(ctx, s.Host.Programs)
 	if ctx.Err() != nil {
-		return nil // the service was stopped; if run returned an error, the service manager would start it again
+		return nil // the service was stopped; after an error, the service manager would start it again
 	}
 	stateFile, err := state.Read(s.Host.Files)
 	if err != nil {
@@ -224,9 +224,9 @@ func (s *service) open(ctx context.Context) *apiclient.Client {
 	return api
 }
 
-// alone reconciles the host with the last known revision. It ends when ctx ends, or when a client of the API server can
-// be created. In the second case, it returns this client. alone uses a single Reconciler, because a new Reconciler
-// would lose its state, such as the start time of a wait.
+// The method alone reconciles the host with the last known revision. It ends when ctx ends, or when a client of the API
+// server can be created. In the second case, it returns this client. alone uses a single Reconciler, because a new
+// Reconciler would lose its state, such as the start time of a wait.
 func (r *runner) alone(ctx context.Context) (api *apiclient.Client, err error) {
 	ctx, stop := context.WithCancel(ctx)
 	opened := make(chan *apiclient.Client, 1)

@@ -120,8 +120,8 @@ func buildUnsupported(f findings, _ contract.PreflightRequest) []contract.Proble
 	return one(contract.ReasonBuildUnsupported, "%s has build %d", f.facts.ProductName, f.facts.Build)
 }
 
-// portUnsupported returns a problem if a host with Windows Server 2019 should use a VXLAN port other than the default.
-// The HNS of this release lacks the feature VxlanPort.
+// portUnsupported returns a problem if the request has a VXLAN port, and the host runs Windows Server 2019. The HNS of
+// this release lacks the feature VxlanPort.
 func portUnsupported(f findings, request contract.PreflightRequest) []contract.Problem {
 	return when(f.facts.Build == build2019 && request.VXLANPort != 0, contract.ReasonVXLANPortUnsupported,
 		"%s can't use the VXLAN port %d of the hybrid network", f.facts.ProductName, request.VXLANPort)
@@ -179,7 +179,7 @@ func hostnameInvalid(f findings, request contract.PreflightRequest) []contract.P
 	if wrong := validation.IsDNS1123Subdomain(lower); len(wrong) > 0 {
 		return one(contract.ReasonHostnameInvalid, "%.80q can't be a node name: %s", lower, strings.Join(wrong, "; "))
 	}
-	// A joined host's name may have capital letters: its Node may have been initialised without the cloud provider.
+	// Accept capital letters on a joined host: its Node may have been initialised without the cloud provider.
 	lost := request.NodeName == contract.FactFullHostname && name != lower && !f.joined()
 	return when(lost, contract.ReasonHostnameInvalid,
 		"%.80q has capital letters, and vSphere's cloud provider would not find the Node %.80q by it", name, lower)

@@ -26,9 +26,9 @@ func ContainersFeature(ctx context.Context, system winos.System) (winos.FeatureS
 	return state, err
 }
 
-// Preparations lists in words the changes that Prepare would make. An empty list means that none are needed. hostname
-// is the wanted host name. If hostname is empty, the host keeps its current name. nodeName is the fact that becomes the
-// Node's name on this platform.
+// Preparations describes the changes that Prepare would make. If no change is needed, the list is empty. hostname is
+// the wanted host name. If hostname is empty, the host keeps its current name. nodeName is the fact that the Node's
+// name comes from.
 func Preparations(facts winos.Facts, feature winos.FeatureState, hostname string, nodeName contract.Fact) (
 	needs []string) {
 	if renames(facts, hostname, nodeName) {
@@ -104,9 +104,9 @@ func Prepare(ctx context.Context, host winos.Host, request contract.PrepareReque
 	return answer, nil
 }
 
-// A host is rebooted for its preparation at most maxReboots times, and after that once per rebootPause. More reboots
-// rarely help if the host gets its old name back or the feature stays pending. If there was no reboot for the time
-// forgetReboot, the count starts again at zero.
+// Prepare reboots a host up to maxReboots times, and after that at most once per rebootPause. More reboots rarely help
+// if the host gets its old name back or the feature stays pending. If there was no reboot for the time forgetReboot,
+// the count starts again at zero.
 const (
 	maxReboots   = 3
 	rebootPause  = time.Hour

@@ -23,7 +23,7 @@ const released = "--released"
 
 const releaseRetry = time.Minute
 
-// cleanReleased starts the one-shot service that cleans this host, and waits until this service stops the daemon. If
+// cleanReleased starts the one-shot service that cleans this host, and waits until that service stops the daemon. If
 // the service ends early, for example after a failure, cleanReleased starts it again. If a verb has removed the
 // service, the operator wants this host again. Then cleanReleased returns, and the daemon reads again whether its host
 // is released.

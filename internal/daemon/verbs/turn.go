@@ -45,10 +45,10 @@ func seizeTurn(ctx context.Context, programs winos.Programs) (release func() err
 
 const othersLimit = 5 * time.Minute
 
-// afterOthers waits until no verb runs on this host, but at most othersLimit. The reason: after a crash of the daemon,
-// the service manager starts the daemon again, even if a bootstrap has stopped the service in the meantime. Without the
-// wait, this daemon would read the state that the bootstrap replaces, and later overwrite the new state. After
-// othersLimit or an error, the daemon continues, so that the host is still reconciled.
+// afterOthers waits until no verb runs on this host, but at most othersLimit. If the daemon crashes, the service
+// manager starts it again, even if a bootstrap has stopped the service in the meantime. Without the wait, this new
+// daemon would read the state that the bootstrap replaces, and later overwrite the new state. After othersLimit or an
+// error, the daemon continues, so that the host is still reconciled.
 func afterOthers(ctx context.Context, programs winos.Programs) {
 	log, said := logr.FromContextOrDiscard(ctx), false
 	release, err := acquireTurn(ctx, programs, othersLimit, func(_ context.Context, holder uint32) error {
@@ -66,15 +66,15 @@ func afterOthers(ctx context.Context, programs winos.Programs) {
 	}
 }
 
-// isVerb reports whether exe is a path of the daemon's program: the installed program, or a copy in an RPC directory.
+// isVerb reports whether exe is the installed daemon's program, or is named like a copy that the operator uploaded.
 func isVerb(exe string) bool {
 	name := strings.ToLower(exe[strings.LastIndexByte(exe, '\\')+1:])
 	return strings.EqualFold(exe, contract.PathDaemon) || strings.HasPrefix(name, "wicd-") &&
 		strings.HasSuffix(name, ".exe")
 }
 
-// acquireTurn takes the lock. While another process has the lock, acquireTurn calls busy with the ID of that process (0
-// if unknown) and tries again. After the limit, it returns a problem.
+// acquireTurn takes the lock. While another process has the lock, acquireTurn calls the function busy with that
+// process's ID (0 if unknown) and tries again. After the limit, acquireTurn returns a problem.
 func acquireTurn(ctx context.Context, programs winos.Programs, limit time.Duration,
 	busy func(ctx context.Context, holder uint32) error) (release func() error, err error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)

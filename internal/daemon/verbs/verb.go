@@ -55,8 +55,8 @@ func verbs(o Options) []*cobra.Command {
 	}
 }
 
-// inTurn returns a function that calls run while no other verb runs. Before it calls run, the function removes the
-// one-shot service of a cleanup. Otherwise that service would clean the host later.
+// inTurn returns a function that calls the function run while no other verb runs. First, it removes the one-shot
+// service of a cleanup. Otherwise that service would clean the host later.
 func inTurn[Request, Result any](o Options,
 	run func(context.Context, Request) (Result, error)) func(context.Context, Request) (Result, error) {
 	return func(ctx context.Context, request Request) (result Result, err error) {
@@ -98,7 +98,7 @@ func cleanupCommand(o Options) *cobra.Command {
 	return cmd
 }
 
-// logged calls run with a logger that writes to a separate file, even if this file can't be written.
+// logged calls the function run with a logger for the file at path, even if this file can't be written.
 func logged(ctx context.Context, o Options, path string, run func(context.Context) error) error {
 	log := newJournal(o, path)
 	defer func() { _ = log.writer.Close() }()

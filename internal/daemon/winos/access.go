@@ -13,19 +13,19 @@ import (
 const (
 	administratorsFile      = "O:BAD:P(A;;FA;;;BA)(A;;FA;;;SY)"
 	administratorsDirectory = "O:BAD:P(A;OICI;FA;;;BA)(A;OICI;FA;;;SY)"
-	// LC and DC let programs in pods write into their volumes even if they don't run as administrators. As the owner
+	// LC and DC let a pod's programs write to volumes even if the programs don't run as administrators. As the owner
 	// (CO), a program has full access to the files that it created.
 	usersDirectory = administratorsDirectory + "(A;OICI;0x1200a9;;;BU)(A;CI;LCDC;;;BU)(A;OICIIO;GA;;;CO)"
 )
 
-// isTrusted reports whether an account is the group Administrators or the account SYSTEM, in short form or as SID.
+// isTrusted reports whether an account is Administrators or SYSTEM. The account is in short form (BA) or a SID.
 func isTrusted(account string) bool {
 	return slices.Contains([]string{"BA", "S-1-5-32-544", "SY", "S-1-5-18"}, account)
 }
 
 // entriesOf parses the access list of a security descriptor in text form. The fields of an entry are: type, flags,
-// rights, object, inherited object, account. ok is false in three cases: the owner isn't trusted; the list is missing,
-// which grants access to every user (NO_ACCESS_CONTROL); or an entry neither allows (A) nor denies (D) access.
+// rights, object, inherited object, account. ok is false in three cases: the owner isn't trusted; there is no list
+// (NO_ACCESS_CONTROL), so every user has access; or an entry neither allows (A) nor denies (D) access.
 func entriesOf(sddl string) (entries [][]string, ok bool) {
 	_, list, found := strings.Cut(section(sddl, "D:"), "(")
 	if !found || !isTrusted(section(sddl, "O:")) {
@@ -63,7 +63,7 @@ func foreign(sddl string) bool {
 	})
 }
 
-// replaces reports whether rights, as letters or as a number, include a right to replace a directory or its content.
+// replaces reports whether rights (letters or a number) permit an account to replace a directory or its content.
 func replaces(rights string) bool {
 	const deleteIt, deleteChild, writeDAC, writeOwner, genericAll = 0x10000, 0x40, 0x40000, 0x80000, 0x10000000
 	if number, err := strconv.ParseUint(rights, 0, 32); err == nil {

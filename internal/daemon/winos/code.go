@@ -5,8 +5,8 @@ import "io/fs"
 // win32OfHRESULT is the upper half of an HRESULT whose lower half is a Win32 error code.
 const win32OfHRESULT = 0x8007
 
-// meaning returns this package's or io/fs's error for a Windows error code (Win32 or HRESULT), or nil. Codes:
-// https://learn.microsoft.com/en-us/windows/win32/debug/system-error-codes.
+// For a Windows error code (Win32 or HRESULT), meaning returns the matching error of this package or of io/fs, or nil.
+// Codes: https://learn.microsoft.com/en-us/windows/win32/debug/system-error-codes.
 func meaning(code uint32) error {
 	if code>>16 == win32OfHRESULT {
 		code &= 0xffff

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/windows/registry"
 )
 
-// Windows Defender's group policy "Process Exclusions" consists of a switch and a key. For each excluded exe, the key
-// has a value with the exe's path as name and "0" as content. Source:
+// Windows Defender's group policy "Process Exclusions" consists of a value that enables the policy, and a key. For each
+// excluded exe, this key has a value with the exe's path as name and "0" as content. Source:
 // https://learn.microsoft.com/en-us/windows/client-management/mdm/policy-csp-defender#excludedprocesses.
 const (
 	exclusionsKey    = `SOFTWARE\Policies\Microsoft\Windows Defender\Exclusions`

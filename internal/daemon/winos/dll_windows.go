@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// function returns a function that x/sys doesn't declare, from a DLL in Windows' own directory. If the DLL or the
-// function is missing, the error wraps ErrUnsupported. A lookup takes microseconds, because the DLL stays loaded.
+// function finds a Windows function that x/sys doesn't declare. If the DLL or the Windows function is missing, the
+// error wraps ErrUnsupported. A lookup takes microseconds, because the DLL stays loaded.
 func function(dll, name string) (*windows.LazyProc, error) {
 	found := windows.NewLazySystemDLL(dll).NewProc(name)
 	if err := found.Find(); err != nil {

@@ -1,7 +1,7 @@
 package winos
 
-// failed reports whether an HRESULT is an error. Positive values are successes. If a reboot is required, DISM returns
-// ERROR_SUCCESS_REBOOT_REQUIRED (3010), which is also a success. Feature then returns FeaturePending.
+// failed reports whether an HRESULT is an error. Negative values are errors. Exception: rebootRequired
+// (ERROR_SUCCESS_REBOOT_REQUIRED) is a success. The method Feature then returns FeaturePending.
 func failed(hr uint32) bool {
 	const rebootRequired = 0x80070bc2
 	return int32(hr) < 0 && hr != rebootRequired

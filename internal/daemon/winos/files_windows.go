@@ -142,7 +142,7 @@ func (files) Stat(path string) (FileInfo, error) {
 	return described, nil
 }
 
-// describe doesn't count a link or junction to a directory as a directory.
+// describe converts info. A link or junction to a directory doesn't count as a directory.
 func describe(info fs.FileInfo, access Access) FileInfo {
 	return FileInfo{Name: info.Name(), Size: info.Size(), Dir: info.IsDir(), ModTime: info.ModTime(), Access: access}
 }
@@ -163,7 +163,7 @@ func (files) List(dir string) ([]FileInfo, error) {
 			return nil, fail(err, "%s", doing)
 		}
 		sddl, err := securityOn(strings.TrimSuffix(dir, `\`) + `\` + entry.Name())
-		if meaning(code(err)) == fs.ErrNotExist { //nolint:errorlint // meaning returns the errors themselves
+		if meaning(code(err)) == fs.ErrNotExist { //nolint:errorlint // the function meaning never wraps an error
 			continue // the file was just deleted
 		}
 		access := accessOf(sddl) // after an error, sddl is "": Windows hides the rights of some system files
@@ -178,7 +178,7 @@ func (f files) MkdirAll(path string, access Access) error {
 	if err != nil {
 		return err
 	}
-	// A link or junction to a directory counts as a directory here.
+	// Here, a link or junction to a directory counts as a directory.
 	attributes, err := windows.GetFileAttributes(name)
 	cut := strings.LastIndexByte(path, '\\')
 	switch {

@@ -36,7 +36,7 @@ func (network) HNSNetwork(ctx context.Context, name string) (HNSNetwork, error) 
 	return found, failHNS(err, "looking at HNS network %s", name)
 }
 
-// EnsureEndpoint changes no existing endpoint. It attaches an endpoint whose address the host lacks.
+// EnsureEndpoint implements Network. If the host lacks the endpoint's address, it attaches the endpoint.
 func (network) EnsureEndpoint(ctx context.Context, network, endpoint string, address netip.Addr) (netip.Addr, error) {
 	ip, err := withHNS(ctx, func() (netip.Addr, error) {
 		on, err := hcn.GetNetworkByName(network)
@@ -61,7 +61,7 @@ func (network) EnsureEndpoint(ctx context.Context, network, endpoint string, add
 			}
 		}
 		// If the call took too long, return an error but keep the endpoint, so that the next call finds it. If the
-		// endpoint were deleted here, each call of a slow HNS would create it again.
+		// endpoint were deleted here, each call to a slow HNS would create a new endpoint.
 		if err = ctx.Err(); err != nil {
 			return netip.Addr{}, err
 		}

@@ -37,7 +37,7 @@ func (network) NodeIP(ctx context.Context) (netip.Addr, error) {
 	return ip, nil
 }
 
-// routes reads the IPv4 routing table, and the interfaces that have IPv4. It omits the routes of other interfaces:
+// routes reads the interfaces that have IPv4, and the rows of the IPv4 routing table for these interfaces:
 // https://learn.microsoft.com/en-us/windows/win32/api/netioapi/nf-netioapi-getipforwardtable2.
 func routes() (table []route, cards map[uint32]card, err error) {
 	if cards, err = networkCards(); err != nil {

@@ -2,7 +2,7 @@ package winos
 
 import "strings"
 
-// replacedAtBoot returns the targets in the registry value PendingFileRenameOperations. Its list has pairs of source
+// replacedAtBoot returns the targets in the registry value PendingFileRenameOperations. The list has pairs of source
 // and target in the kernel's form (\??\C:\dir\file). If a target is empty, the source is deleted. A leading exclamation
 // mark means that the target may already exist. Source:
 // https://learn.microsoft.com/en-us/windows/win32/api/winbase/nf-winbase-movefileexw (MOVEFILE_DELAY_UNTIL_REBOOT).

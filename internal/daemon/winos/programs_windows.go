@@ -19,7 +19,7 @@ var _ Programs = launcher{}
 
 const killedCode = 1
 
-// Run passes the exe separately from the command line, so that Windows doesn't search for it in other directories.
+// Run passes the exe separately from the command line, so that Windows doesn't search for the exe in other directories.
 func (launcher) Run(ctx context.Context, exe string, args ...string) (int, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
@@ -45,7 +45,7 @@ func (launcher) Run(ctx context.Context, exe string, args ...string) (int, error
 	p := process{handle: info.Process}
 	defer p.close()
 	if err = p.wait(ctx); err != nil {
-		// Wait for the end of the killed process, because its exe can't be deleted earlier.
+		// Wait until the killed process has ended, because its exe can't be deleted earlier.
 		if killed := windows.TerminateProcess(p.handle, killedCode); killed == nil {
 			limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), killLimit)
 			defer cancel()
@@ -60,8 +60,8 @@ func (launcher) Run(ctx context.Context, exe string, args ...string) (int, error
 	return int(int32(code)), nil
 }
 
-// Kill implements Programs. It uses the same handle to read the exe and to kill the process, because Windows reuses
-// process IDs. If the process can't be terminated because it has just ended by itself, Kill returns no error.
+// Kill implements Programs. It uses the same handle to read the exe's path and to kill the process, because Windows
+// reuses process IDs. If the process can't be terminated because it has just ended by itself, Kill returns no error.
 func (launcher) Kill(ctx context.Context, pid uint32, runs func(exe string) bool) error {
 	if err := ctx.Err(); err != nil || pid == windows.GetCurrentProcessId() {
 		return err
@@ -91,7 +91,7 @@ func (launcher) Kill(ctx context.Context, pid uint32, runs func(exe string) bool
 	return fail(p.wait(ctx), "waiting for the end of process %d", pid)
 }
 
-// Processes skips a process that can't be opened. Windows protects such a process, so it isn't ours.
+// Processes implements Programs. It skips processes that can't be opened: Windows protects them, so they aren't ours.
 func (launcher) Processes(ctx context.Context, path string) ([]Process, error) {
 	if err := errors.Join(ctx.Err(), CheckPath(path)); err != nil {
 		return nil, err

@@ -70,9 +70,9 @@ func addressFor(nextHop netip.Addr, addresses []address) (netip.Addr, bool) {
 	return first, first.IsValid()
 }
 
-// detour returns a route to one address, through the interface and next hop of the default route. has reports that
-// table already contains a route to this address through the same interface, with any next hop. If there is no default
-// route, ok is false.
+// detour returns a route to one address, through the interface and next hop of the default route. If the table already
+// has a route to this address through the same interface, with any next hop, has is true. If there is no default route,
+// ok is false.
 func detour(table []route, to netip.Addr) (add route, has, ok bool) {
 	way, ok := defaultRoute(table)
 	if !ok {
@@ -85,7 +85,7 @@ func detour(table []route, to netip.Addr) (add route, has, ok bool) {
 	return route{Destination: single, NextHop: way.NextHop, Interface: way.Interface}, has, true
 }
 
-// shown converts the table for callers of Table, with the widest destination first.
+// shown converts the routing table for callers of the method Table. The widest destination comes first.
 func shown(table []route, name func(index uint32) string) []Route {
 	all := make([]Route, 0, len(table))
 	for _, r := range table {

@@ -23,8 +23,8 @@ func serviceState(code uint32) ServiceState {
 	return ServiceState(fmt.Sprintf("Unknown(%d)", code))
 }
 
-// checkServiceName returns an error if the service manager would refuse a name. It also refuses names that would lead
-// to a registry key outside the services' key.
+// checkServiceName returns an error for a name that the service manager would refuse, and for a name that would lead to
+// a registry key outside the services' key.
 func checkServiceName(name string) error {
 	const longest = 256
 	if name == "" || units(name) > longest || strings.ContainsAny(name, "/\\\x00") {

@@ -50,7 +50,7 @@ func openService(name string, access uint32) (*mgr.Service, error) {
 // closeService ignores the error, because closing fails only for an invalid handle.
 func closeService(s *mgr.Service) { _ = s.Close() }
 
-// createService creates a service. Call applyConfig afterwards, because CreateService may quote arguments differently.
+// createService creates a service. Call applyConfig afterwards: CreateService may quote the command differently.
 func createService(config ServiceConfig) (*mgr.Service, error) {
 	scm, err := connect(windows.SC_MANAGER_CONNECT | windows.SC_MANAGER_CREATE_SERVICE)
 	if err != nil {
@@ -139,9 +139,9 @@ func applyRecovery(s *mgr.Service, delays []time.Duration, reset time.Duration) 
 	return fail(err, "setting the recovery flag of service %s", s.Name)
 }
 
-// callService opens a service and passes it to the function call. If ctx ends first, callService returns, and the
+// callService opens a service and passes it to the given function. If ctx ends first, callService returns, and the
 // function continues in the background. A start blocks until the service's process has connected to the service
-// manager, and a control request blocks until the service has answered. Each of the two may block for up to 30 s.
+// manager. A control request blocks until the service has answered. Each may block for up to 30 s.
 func callService(ctx context.Context, name string, access uint32, call func(*mgr.Service) error) error {
 	_, err := interruptible(ctx, func() (struct{}, error) {
 		s, err := openService(name, access)

@@ -215,7 +215,7 @@ func (s services) stopOne(ctx context.Context, name string) error {
 		return err
 	}
 	if err := process.wait(ctx); err != nil {
-		// Not ErrInUse: Stop would then end the next service, which was not asked to stop yet.
+		// Don't return ErrInUse. limited.Stop would then kill the next service, which was not asked to stop yet.
 		return fmt.Errorf("waiting for the process of service %s to end: %w", name, err)
 	}
 	return nil

@@ -94,13 +94,13 @@ func readVersion(facts *Facts) (err error) {
 	return nil
 }
 
-// bootKey is a registry key that Windows stores only in memory, so it exists until the next boot. No program writes
-// values to the key, so the key's time of change is its time of creation.
+// bootKey is a registry key that Windows stores only in memory, so the key exists until the next boot. No program
+// writes values to it, so its time of change is its time of creation.
 const bootKey = `SOFTWARE\windows-instance-config-daemon-boot`
 
 // readBoot derives the boot ID from the time when bootKey was created in this boot. Unlike the time of the boot, this
 // time doesn't change when the clock is corrected. After hibernation, a host is still in the same boot. If the key
-// doesn't exist and this process may not create it, the boot ID is empty.
+// doesn't exist and this process has no right to create it, the boot ID is empty.
 func readBoot(facts *Facts) error {
 	key, err := makeVolatile(bootKey)
 	if errors.Is(err, windows.ERROR_ACCESS_DENIED) {
@@ -204,7 +204,7 @@ func readReboot(facts *Facts) error {
 	return nil
 }
 
-// SetHostname fails on a domain member, because the domain's directory would have to change as well.
+// SetHostname returns an error on a domain member, because the name in the domain's directory would have to change too.
 func (system) SetHostname(ctx context.Context, name string) error {
 	if err := errors.Join(ctx.Err(), checkHostname(name)); err != nil {
 		return err
@@ -270,7 +270,7 @@ func keyExists(path string) (bool, error) {
 	return true, nil
 }
 
-// absent converts the error for a missing key or value to ErrNotFound. fail would convert it to fs.ErrNotExist.
+// absent converts the error for a missing key or value to ErrNotFound. The function fail would return fs.ErrNotExist.
 func absent(err error, what string) error {
 	if errors.Is(err, registry.ErrNotExist) {
 		return fmt.Errorf("reading the registry: %s: %w", what, ErrNotFound)

@@ -14,22 +14,22 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// startLimit is enough for kubelet with many pods and containerd with many images, which start within half a minute on
-// slow disks. The service manager itself gives a service 30 s to begin its start. stopLimit is for a service together
-// with its dependants.
+// startLimit is generous: on slow disks, kubelet with many pods and containerd with many images start in half a minute.
+// The service manager itself gives a service 30 s to begin its start. stopLimit is for a service together with its
+// dependants.
 const (
 	startLimit = 2 * time.Minute
 	stopLimit  = time.Minute
 )
 
-// killLimit is the maximum time to wait until a killed process has ended. maxKills is how often a stop is tried again
-// after a kill: once for the service and once for each dependant that hangs.
+// killLimit is the maximum time to wait until a killed process has ended. After a kill, a stop is retried at most
+// maxKills times, because the service and several dependants may hang.
 const (
 	killLimit = 30 * time.Second
 	maxKills  = 4
 )
 
-// WithTimeouts returns a host with two guarantees: starts and stops of services, and HNS calls, end in time; and a
+// WithTimeouts returns a host with two guarantees. Calls that start or stop services or use HNS have a time limit. A
 // stopped service leaves no process behind.
 //
 // If a start takes too long, it fails with ErrStartFailed, and the process of a managed service is killed. If a service
@@ -37,8 +37,8 @@ const (
 // either, the stop fails with ErrInUse.
 //
 // After a stop and before a start, all processes that run a program in the service's command line are killed as well.
-// This is needed in two cases: csi-proxy continues to run after it has reported that it stopped, and if a program runs
-// in a wrapper, Windows ends only the wrapper. Two processes of one program would conflict over ports and pipes.
+// This is needed in two cases: csi-proxy reports that it stopped, but continues to run; and if a program runs in a
+// wrapper, Windows ends only the wrapper. Two processes of one program would conflict over ports and pipes.
 func WithTimeouts(host Host) Host {
 	host.Services = limited{host.Services, host.Programs}
 	host.Network = limitedNetwork{host.Network, make(chan struct{}, hnsReads), make(chan struct{}, 1)}
@@ -46,7 +46,7 @@ func WithTimeouts(host Host) Host {
 }
 
 // An HNS call may take seconds while many pods start. The removal of a network takes longer, because it deletes the
-// network's endpoints one by one. hnsReads limits the running calls that only read HNS, including abandoned calls.
+// network's endpoints one by one. At most hnsReads calls that only read may run at once. This includes abandoned calls.
 const (
 	hnsLimit        = 30 * time.Second
 	hnsRemovalLimit = 2 * time.Minute
@@ -55,12 +55,12 @@ const (
 
 var errNoHNSAnswer = errors.New("the host network service has not answered in time")
 
-// limitedNetwork is a Network whose HNS calls end in time. An HNS call can't be interrupted. If the call times out,
+// limitedNetwork is a Network with time limits for HNS calls. An HNS call can't be interrupted. If the call times out,
 // limitedNetwork cancels the call's context and returns an error, and the abandoned call continues in the background.
 type limitedNetwork struct {
 	Network
-	// reads and changes hold an entry for each call that runs. Only one change may run. Otherwise a second change would
-	// not see what the first one is creating, and would create it again.
+	// Each channel holds an entry per running call. Only one call that changes HNS may run. Otherwise a second call
+	// would not see the object that the first call is creating, and would create it again.
 	reads, changes chan struct{}
 }
 
@@ -84,8 +84,8 @@ func (l limitedNetwork) RemoveHNSNetwork(ctx context.Context, name string) error
 	return err
 }
 
-// callHNS runs an HNS call. If its time is over or ctx ends, callHNS abandons the call and returns an error. If too
-// many calls are running, callHNS returns an error at once.
+// callHNS runs an HNS call. If the call reaches the limit or ctx ends, callHNS abandons the call and returns an error.
+// If too many calls are already running, callHNS returns an error at once.
 func callHNS[T any](ctx context.Context, running chan struct{}, limit time.Duration,
 	call func(ctx context.Context) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, errNoHNSAnswer)
@@ -102,7 +102,7 @@ func callHNS[T any](ctx context.Context, running chan struct{}, limit time.Durat
 }
 
 // interruptible runs a Windows call that doesn't support contexts. If ctx ends first, the call continues in the
-// background and its result is dropped. So after an error, don't use the call's data any longer.
+// background and its result is dropped. So after an error, don't use data that the call uses.
 func interruptible[T any](ctx context.Context, call func() (T, error)) (T, error) {
 	type answer struct {
 		value T
@@ -155,8 +155,8 @@ func (l limited) Start(ctx context.Context, name string) error {
 	return errors.Join(err, l.killStarting(ctx, name))
 }
 
-// killStarting kills the process of a managed service that didn't start in time. If a process has connected but never
-// reports Running, the service manager neither ends it nor starts another.
+// killStarting kills the process of a managed service that didn't start in time. If a process has connected to the
+// service manager but never reports Running, the service manager doesn't end the process.
 func (l limited) killStarting(ctx context.Context, name string) error {
 	found, err := l.Get(ctx, name)
 	if err != nil || found.State != ServiceStartPending || found.PID == 0 ||
@@ -212,7 +212,7 @@ func (l limited) stop(ctx context.Context, name string) error {
 	return err
 }
 
-// killHung kills the process of the first service, in the order of the stops, that hasn't stopped.
+// killHung finds the first service in stop order that hasn't stopped, and kills its process.
 func (l limited) killHung(ctx context.Context, name string) (killed bool, err error) {
 	dependants, err := l.Dependants(ctx, name)
 	if err != nil {
@@ -232,8 +232,8 @@ func (l limited) killHung(ctx context.Context, name string) (killed bool, err er
 }
 
 // killPrograms kills every process that runs a program in a service's command line, with two exceptions. It never kills
-// the daemon's own exe, whether installed or in the RPC directory, because this exe also runs verbs. It never kills
-// programs of services that we don't manage, such as svchost.exe, because they may have processes for other purposes.
+// the daemon's own exe, installed or in the RPC directory, because this exe runs the operator's calls. It never kills
+// programs of services that we don't manage, such as svchost.exe, because these may have other uses.
 func (l limited) killPrograms(ctx context.Context, s Service) (killed bool, err error) {
 	for _, exe := range contract.Programs(s.Command) {
 		ours := contract.Within(contract.DirK, exe) || contract.IsManaged(s.Description)

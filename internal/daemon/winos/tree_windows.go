@@ -8,7 +8,7 @@ import (
 )
 
 // RemoveAll implements Files. It opens each directory relative to its parent directory, which is already open. If it
-// used paths instead, a path could lead to another directory by the time that it is used.
+// used paths, someone could meanwhile replace a parent directory with a link.
 func (f files) RemoveAll(path string) error {
 	if err := CheckPath(path); err != nil {
 		return err
@@ -28,7 +28,7 @@ func (f files) RemoveAll(path string) error {
 	return removeTree(above, path[cut:], path)
 }
 
-// removeTree deletes a file, or a directory with its content. above is the open parent directory. path is used only for
+// removeTree deletes a file, or a directory with its content, in the open directory `above`. The path is used only for
 // errors and for the check of the name.
 func removeTree(above *os.Root, name, path string) error {
 	if err := CheckPath(path); err != nil {
@@ -65,7 +65,7 @@ func openDirectory(above *os.Root, name string) (*os.Root, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Since the call of Lstat, someone may have replaced the directory with a link to another directory.
+	// After the call of Lstat, someone may have replaced the directory with a link to another directory.
 	opened, err := dir.Stat(".")
 	if err == nil && os.SameFile(info, opened) {
 		return dir, nil

@@ -1,9 +1,9 @@
 // Package winos defines what the daemon can do on its Windows machine. It consists of small interfaces, and implements
 // them with the Windows API.
 //
-// The daemon's verbs and reconcile loop use these interfaces. The simulated machine implements them as well, and passes
-// the same test suite (winostest). The package makes no decisions. Only Programs starts processes: the daemon uses it
-// to try out its successor.
+// The operator's calls and the daemon's reconcile loop use these interfaces. The simulated machine implements them as
+// well, and passes the same test suite (winostest). The package makes no decisions. Apart from services, only the
+// interface Programs starts processes: the daemon uses it to try out its successor.
 package winos
 
 import (
@@ -95,7 +95,7 @@ type Services interface {
 	// Stop stops the service's dependants (the services that need it), and then the service. It returns when their
 	// processes have ended. If the service is already stopped, Stop does nothing.
 	Stop(ctx context.Context, name string) error
-	// Dependants lists the services that Stop also stops, each before the services that it depends on.
+	// Dependants lists the services that Stop also stops, in this order: a service before those that it needs.
 	Dependants(ctx context.Context, name string) ([]string, error)
 	// Delete deletes a stopped service. If the service is missing, it returns no error.
 	Delete(ctx context.Context, name string) error
@@ -114,7 +114,7 @@ const (
 	AccessInherit Access = iota
 	// AccessAdministrators means that only Administrators and SYSTEM have access. The file inherits no rights.
 	AccessAdministrators
-	// AccessUsers is for directories, which then inherit no rights. Users have the same rights as in C:\ of a server:
+	// AccessUsers is for directories, which then inherit no rights. Users have the same rights as in C:\ on a server:
 	// they can read, create files, and change their own files. FileInfo.Access of such a directory is AccessInherit.
 	AccessUsers
 )
@@ -157,7 +157,7 @@ type Files interface {
 	Restrict(path string) error
 }
 
-// Environment has the system's environment variables in the registry. A service gets their values when it starts.
+// Environment accesses the system's environment variables in the registry. The service manager reads them at boot.
 type Environment interface {
 	All(ctx context.Context) (map[string]string, error)
 	// Set sets a variable. Names are case-insensitive. Programs that already run keep the old value: Windows announces
@@ -226,12 +226,12 @@ const (
 // System is the machine as a whole.
 type System interface {
 	Facts(ctx context.Context) (Facts, error)
-	// Now omits the monotonic reading, because the monotonic clock stops while a virtual machine is paused.
+	// The result of Now has no monotonic reading, because the monotonic clock stops while a virtual machine is paused.
 	Now() time.Time
 	// SetHostname takes effect at the next boot.
 	SetHostname(ctx context.Context, name string) error
 	Feature(ctx context.Context, name string) (FeatureState, error)
-	// EnableFeature may take minutes. If Feature then returns FeaturePending, a reboot is needed.
+	// EnableFeature may take minutes. If the method Feature then returns FeaturePending, a reboot is needed.
 	EnableFeature(ctx context.Context, name string) error
 	// Reboot requests a reboot and returns before the reboot begins. Windows shows and logs the parameter why.
 	Reboot(ctx context.Context, why string) error
@@ -312,16 +312,16 @@ type Programs interface {
 	// the function runs. If the function returns false, or if the process doesn't exist or is the caller itself, Kill
 	// does nothing and returns nil.
 	Kill(ctx context.Context, pid uint32, runs func(exe string) bool) error
-	// Processes lists the processes whose exe is path or lies below path, without the calling process.
+	// Processes lists the processes whose exe is path or is below path, except the calling process.
 	Processes(ctx context.Context, path string) ([]Process, error)
-	// Lock takes a lock, which lasts until unlock is called or the calling process ends. It leaves no file behind. If
-	// another process has the lock, Lock returns ErrInUse, and that process's ID as holder.
+	// Lock takes a lock, which lasts until unlock is called or the calling process ends. The lock leaves no file
+	// behind. If another process has the lock, Lock returns ErrInUse, and the ID of that process as holder.
 	Lock(ctx context.Context, path string) (unlock func() error, holder uint32, err error)
-	// RemoveAtBoot makes the next boot delete a file that is in use. The boot deletes whatever file has this name then,
-	// so call RemoveAtBoot only for names that aren't used again.
+	// RemoveAtBoot makes the next boot delete a file that is in use. If there is a new file with this name by then, the
+	// boot deletes the new file. So call RemoveAtBoot only for names that aren't used again.
 	RemoveAtBoot(path string) error
-	// RemoveLayer deletes the directory with the file system of an image or a container. Its files can't be deleted one
-	// by one, because they keep their rights from the image. A missing directory is no error.
+	// RemoveLayer deletes the directory with the file system of an image or a container. The files in it can't be
+	// deleted one by one, because they have the access rights from the image. A missing directory is no error.
 	RemoveLayer(ctx context.Context, path string) error
 }
 
@@ -375,9 +375,9 @@ func RemoveClosed(files Files, path string) error {
 }
 
 // UntilClosed calls the function attempt, which opens, starts, renames or deletes files. While another program has a
-// file open, UntilClosed calls it again. Virus scanners open any file for a moment, and Windows then returns a sharing
-// violation or "access denied". After about a second, or when stop is closed, it returns attempt's last error, such as
-// ErrInUse or ErrDenied.
+// file open, UntilClosed calls the function again. Virus scanners open any file for a moment, and Windows then returns
+// a sharing violation or "access denied". After about a second, or when stop is closed, it returns the function's last
+// error, such as ErrInUse or ErrDenied.
 func UntilClosed(stop <-chan struct{}, attempt func() error) error {
 	err := attempt()
 	isOpen := func() bool { return errors.Is(err, ErrInUse) || errors.Is(err, ErrDenied) }
@@ -398,11 +398,11 @@ const (
 	lastPause  = 512 * time.Millisecond
 )
 
-// Until returns a reader that reads from r. When ctx has ended, reading returns the cause of ctx.
+// Until returns a reader that reads from r. After ctx has ended, each read returns the error context.Cause(ctx).
 func Until(ctx context.Context, r io.Reader) io.Reader { return until{ctx, r} }
 
 type until struct {
-	ctx    context.Context //nolint:containedctx // a reader's methods have no parameter for one
+	ctx    context.Context //nolint:containedctx // an io.Reader's method has no parameter for a context
 	reader io.Reader
 }
 
