@@ -26,7 +26,7 @@ type upgrade struct {
 	// from is the directory of the current payload, by default the scene's payload. The next payload is created in the
 	// directory `to`, by default the scene's directory.
 	from, to string
-	// changed lists the parts of the payload that change: it maps the name of a part to its new version.
+	// changed maps the name of each part of the payload that changes to its new version.
 	changed map[string]string
 	// budget is the number of nodes that may be unavailable at once.
 	budget  int
@@ -141,7 +141,7 @@ func rollout(ctx context.Context, s *scene.Scene) (*v1alpha1.WindowsMachineConfi
 }
 
 // await waits until every node has the new version and is in service, and until the operator reports that the rollout
-// is complete. before is the desired version before the upgrade.
+// is complete. The parameter before is the desired version before the upgrade.
 func (u *upgrade) await(ctx context.Context, observer *scene.Observer, before string) error {
 	return u.scene.Await(ctx, u.timeout, "all nodes to be upgraded",
 		func(ctx context.Context) (bool, string, error) {

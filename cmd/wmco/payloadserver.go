@@ -134,7 +134,7 @@ func advertised(o options, port uint16) (all []place, err error) {
 }
 
 // nodesFamily returns the first IPv4 address in a comma-separated list, because every Windows node has an IPv4 address.
-// If the list contains only IPv6 addresses, it returns the first of them.
+// If the list contains only IPv6 addresses, the function returns the first of them.
 func nodesFamily(list string) (first netip.Addr, err error) {
 	for text := range strings.SplitSeq(list, ",") {
 		ip, err := netip.ParseAddr(text)
@@ -148,7 +148,7 @@ func nodesFamily(list string) (first netip.Addr, err error) {
 	return first, nil
 }
 
-// parsePlace parses a host name or an IP address, with or without a port. port is the default port.
+// parsePlace parses a host name or an IP address, with or without a port. The parameter port is the default port.
 func parsePlace(text string, port uint16) (place, error) {
 	if ip, err := netip.ParseAddr(strings.Trim(text, "[]")); err == nil {
 		return place{host: ip.String(), port: port}, nil

@@ -86,7 +86,7 @@ func (b binaries) missing(paths ...string) (names []string) {
 	return names
 }
 
-// without reports whether the payload lacks programs for a feature. If so, the part says why the feature is off.
+// without reports whether the payload lacks a feature's programs. If so, the returned part says why the feature is off.
 func (b binaries) without(feature payload.Feature, paths ...string) (part, bool) {
 	missing := b.missing(paths...)
 	if len(missing) == 0 {

@@ -24,7 +24,7 @@ type featureGate struct {
 	locked string
 	// isOff reports that the gate is off by default.
 	isOff bool
-	// needs lists the gates that must be on while this gate is on.
+	// needs are the gates that must be on while this gate is on.
 	needs []string
 }
 

@@ -63,7 +63,7 @@ func merged(base, over map[string]any) map[string]any {
 }
 
 // parseFragment parses a fragment strictly. If nodes would not work with the fragment merged into base, parseFragment
-// refuses the whole fragment with a problem. kubelet is the program that will read the configuration.
+// refuses the whole fragment with a problem. The file kubelet is the program that will read the configuration.
 func parseFragment(raw []byte, base string, kubelet payload.File) (fragment, *contract.Problem) {
 	refuse := func(words ...string) (fragment, *contract.Problem) {
 		return fragment{}, contract.NewProblem(contract.ReasonKubeletConfigRefused, "spec.kubelet.config: %s",

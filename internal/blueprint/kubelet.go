@@ -116,8 +116,8 @@ func evictionHard() map[string]string {
 	return map[string]string{"memory.available": "500Mi", "nodefs.available": "10%", "imagefs.available": "15%"}
 }
 
-// compactJSON writes an object with sorted keys, and omits nulls, empty objects and values for which drop returns true.
-// Otherwise, the JSON would contain unset fields that an older kubelet or kube-proxy doesn't know.
+// compactJSON writes an object with sorted keys, and omits nulls, empty objects and values for which the function drop
+// returns true. Otherwise, the JSON would contain unset fields that an older kubelet or kube-proxy doesn't know.
 func compactJSON(object any, drop func(value any) bool) (string, error) {
 	raw, err := json.Marshal(object)
 	if err != nil {

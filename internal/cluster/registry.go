@@ -34,7 +34,7 @@ func credentials(object *corev1.Secret) ([]byte, error) {
 	return []byte(" "), nil
 }
 
-// mirrors adds all mirror sets of one kind to facts.Mirrors. entries returns the mirror sets of an object.
+// mirrors adds all mirror sets of one kind to facts.Mirrors. The function entries returns the mirror sets of an object.
 func (r *Reader) mirrors(ctx context.Context, facts *blueprint.Facts, kind string, list client.ObjectList,
 	entries func(client.Object) []mirror.Set) error {
 	known, err := orNone(last(ctx, &r.common, facts, kind, func() (sets []mirror.Set, err error) {

@@ -59,7 +59,7 @@ func bundleOf(raw []byte, name, field, fix string) (string, error) {
 }
 
 // bundle normalises a PEM bundle: it drops comments and duplicates, and sorts the certificates. So bundles with the
-// same certificates have the same result. It skips invalid certificates, because kubelet rejects files with them.
+// same certificates have the same result. bundle skips invalid certificates, because kubelet rejects files with them.
 func bundle(raw []byte) (string, error) {
 	if len(raw) > maxBundle {
 		return "", errors.New("the bundle is larger than 256 KiB")

@@ -180,7 +180,7 @@ func (f Fact) Token() (ServiceToken, bool) {
 // HNSNetwork returns the name of the pods' HNS network.
 func (m Manifest) HNSNetwork() string { return cmp.Or(m.PodNetwork, HybridOverlayNetwork) }
 
-// Blobs returns the payload that the manifest needs, each blob once.
+// Blobs returns the digests and sizes of the payload that the manifest needs, without duplicates.
 func (m Manifest) Blobs() []Blob {
 	seen := make(map[string]bool, len(m.Files))
 	blobs := make([]Blob, 0, len(m.Files))

@@ -19,8 +19,8 @@ func PodTemplate(pod *corev1.Pod) lint.Template {
 		Spec: pod.Spec}
 }
 
-// OfPod explains why a pod does not run. findings is the result of lint.Check for the pod. It includes problems of the
-// pod's images if lint asked the registries.
+// OfPod explains why a pod does not run. findings is the result of lint.Check for the pod. If lint asked the
+// registries, the findings include problems of images.
 func OfPod(pod *corev1.Pod, classes []nodev1.RuntimeClass, findings []lint.Finding, s Snapshot,
 	events []Event) Diagnosis {
 	d := Diagnosis{Facts: []Fact{}, Subject: "pod " + pod.Namespace + "/" + pod.Name,

@@ -131,8 +131,8 @@ func (e *Evidence) lack(what string, err error) {
 	e.problems = append(e.problems, what+": "+string(e.redactor.text([]byte(err.Error()))))
 }
 
-// Close writes the index, even if the archive has reached its size limit, and gives the archive its final name. missing
-// is the number of missing parts.
+// Close writes the index, even if the archive has reached its size limit, and gives the archive its final name. The
+// result is the number of missing parts.
 func (e *Evidence) Close() (missing int, err error) {
 	slices.Sort(e.files)
 	var text strings.Builder

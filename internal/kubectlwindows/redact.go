@@ -52,7 +52,7 @@ const (
 )
 
 // newRedactor returns a redactor for private keys, passwords in URLs and in front of host names, tokens of many kinds,
-// pull secrets, headers, and values of names such as password. own are the caller's credentials.
+// pull secrets, headers, and values of names such as password. The parameter own has the caller's credentials.
 func newRedactor(own ...string) redactor {
 	r := redactor{base64: regexp.MustCompile(`[A-Za-z0-9+/_-]{16,}={0,2}`),
 		colours: regexp.MustCompile(`\x1b\[[0-?]*[ -/]*[@-~]`), plain: strings.NewReplacer("-", "+", "_", "/", "=", "")}
@@ -103,7 +103,7 @@ func (r redactor) text(text []byte) []byte {
 	return []byte(diagnosis.Visible(string(r.secrets(text, encodings))))
 }
 
-// secrets removes secrets from a text, and from base64 in the text. encoded is how many times base64 is decoded.
+// secrets removes secrets from a text and from its base64. The number encoded is how many times base64 is decoded.
 func (r redactor) secrets(text []byte, encoded int) []byte {
 	text = bytes.ReplaceAll(text, []byte{0}, nil) // UTF-16 text of Windows programs contains zero bytes
 	text = r.colours.ReplaceAll(text, nil)        // some loggers set a color between a name and its value
@@ -122,7 +122,7 @@ func (r redactor) secrets(text []byte, encoded int) []byte {
 // encodings is how many times base64 is decoded. A Secret's values are base64, and may themselves contain base64.
 const encodings = 2
 
-// decoded returns the constant redacted if the base64 in run contains a secret, or run unchanged.
+// decoded returns a base64 text (run) unchanged or, if it contains a secret, the constant redacted.
 func (r redactor) decoded(run []byte, encoded int) []byte {
 	letters := r.plain.Replace(string(run))
 	if len(letters)%4 == 1 { // a log may end in the middle of the base64

@@ -44,8 +44,8 @@ type Installer struct {
 }
 
 // New creates an installer for the operator in namespace. The namespace must be the namespace that the bundle suggests:
-// two installations in a cluster would overwrite each other's rights and policies. c must read from the API server and
-// not from a cache.
+// two installations in a cluster would overwrite each other's rights and policies. The client c must read from the API
+// server and not from a cache.
 func New(c client.Client, namespace string) (*Installer, error) {
 	if namespace != contract.OperatorNamespace {
 		return nil, fmt.Errorf("OLM installed the operator in the namespace %s: the bundle works in %s only, once in "+

@@ -60,7 +60,7 @@ func OfNode(name string) fields.Selector { return fields.OneTermEqualSelector("s
 
 // Each calls the function visit for each selected pod, and reads one list at a time. If a list is too large, Each reads
 // smaller pages. If PassLimit is over, or if the API server abandons the list, Each stops and returns false. If visit
-// keeps a string from a pod, it must copy the string, because a substring keeps the whole response in memory.
+// keeps a string from a pod, visit must copy the string, because the string keeps the whole response in memory.
 func Each(ctx context.Context, api kubernetes.Interface, query Query,
 	visit func(pod *corev1.Pod) error) (all bool, err error) {
 	began := query.Now()

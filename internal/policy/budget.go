@@ -46,8 +46,8 @@ func MayDisruptAnytime(node string, fleet Fleet, maxUnavailable *intstr.IntOrStr
 	return withinBudget(node, fleet, maxUnavailable)
 }
 
-// MayDisrupt is like MayDisruptAnytime, but it also obeys maintenance windows. closed is the reason why no disruption
-// may begin now, or empty. A disruption that has already begun may finish.
+// MayDisrupt is like MayDisruptAnytime, but it also obeys maintenance windows. The text closed is the reason why no
+// disruption may begin now, or empty. A disruption that has already begun may finish.
 func MayDisrupt(node string, fleet Fleet, maxUnavailable *intstr.IntOrString, closed string) Verdict {
 	verdict := MayDisruptAnytime(node, fleet, maxUnavailable)
 	begun := slices.ContainsFunc(fleet.Members,
@@ -109,7 +109,7 @@ func (a *away) add(who string, hasSlot bool) {
 }
 
 // count returns how many hosts the fleet should have (total), and how many of them are unavailable or missing (down).
-// down doesn't include the given node. A MachineSet that is being deleted creates no more hosts.
+// The number down doesn't include the given node. A MachineSet that is being deleted creates no more hosts.
 func count(node string, fleet Fleet) (total, down int, who away) {
 	type tally struct{ members, down, serving int }
 	isMember := map[string]bool{}

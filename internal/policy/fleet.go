@@ -87,8 +87,8 @@ type SetHost struct {
 	Refused bool
 }
 
-// NewFleet returns the fleet of all Windows nodes and instances. seen contains when nodes stopped being Ready, by name.
-// NewFleet omits Nodes that the operator cordoned because they have no instance: they would always be unavailable.
+// NewFleet returns the fleet of all Windows nodes and instances, except Nodes that the operator cordoned because they
+// have no instance: they would always be unavailable. The map seen has the times when nodes stopped being Ready.
 func NewFleet(nodes []corev1.Node, instances []v1alpha1.WindowsInstance, sets []Set, seen map[string]Since,
 	slots ...Slot) Fleet {
 	sets = withReplaced(sets, slots)

@@ -42,7 +42,7 @@ const (
 // WhyReplace returns why a Machine should be replaced, according to the status of its instance. It returns an empty
 // cause if the Machine should stay. keyHash is the hash of the current key. A single refusal of the key is not enough.
 // A host that has never accepted a key may refuse the key for refusalTimeout, because its user data may still run. If
-// only refusalTimeout prevents the replacement, after is the time until it ends.
+// only refusalTimeout prevents the replacement, the result after is the remaining time.
 func WhyReplace(instance *v1alpha1.WindowsInstance, keyHash string, now time.Time,
 	refusalTimeout time.Duration) (cause ReplaceCause, after time.Duration) {
 	status := &instance.Status
@@ -115,7 +115,7 @@ type ReplaceDecision struct {
 
 // DecideReplace decides whether a Machine may be deleted so that its set creates a replacement. The Machine must belong
 // to a set, enough hosts of the set must stay in service, and the rollout budget, which also limits updates, must allow
-// the deletion. closed is the reason why no node in service may be disrupted now, or empty.
+// the deletion. The text closed is the reason why no node in service may be disrupted now, or empty.
 func DecideReplace(c ReplaceCandidate, fleet Fleet, maxUnavailable *intstr.IntOrString, closed string) ReplaceDecision {
 	switch {
 	case c.Ignored:
