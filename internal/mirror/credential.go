@@ -23,7 +23,7 @@ type Credential struct {
 // hidden replaces a secret in every text.
 const hidden = "[hidden]"
 
-// Format hides the secret from fmt, for every verb.
+// Format hides the secret from fmt, for every formatting verb.
 func (Credential) Format(state fmt.State, _ rune) { _, _ = state.Write([]byte(hidden)) }
 
 // String hides the secret from loggers that call String.

@@ -98,7 +98,7 @@ func At(host, repository string) Location {
 	return l
 }
 
-// ParseRepository returns a repository. host is the registry in the image name, and path is the name at that registry.
+// ParseRepository returns a repository. host is the registry in the image name, and path is the repository's name.
 func ParseRepository(host, path string) (Location, error) {
 	return At(host, path), cmp.Or(checkHost(strings.ToLower(host)), checkRepository(path))
 }
@@ -146,8 +146,8 @@ func canonical(host string) string {
 	return name
 }
 
-// below reports whether path equals prefix, or begins with prefix and a slash. In the second case, it also returns the
-// part of path after the slash. If prefix is empty, it returns path and true.
+// The function below reports whether path equals prefix, or begins with prefix and a slash. In the second case, it also
+// returns the part of path after the slash. If prefix is empty, it returns path and true.
 func below(path, prefix string) (string, bool) {
 	if prefix == "" || path == prefix {
 		return strings.TrimPrefix(path, prefix), true

@@ -52,7 +52,7 @@ type key struct {
 }
 
 // join returns the mirrors of all entries for one source, in order. The result contains the source itself only if an
-// entry lists it before a mirror, so that it is tried before this mirror. Otherwise the source is tried last.
+// entry lists it before a mirror, so that the source is tried before this mirror. Otherwise the source is tried last.
 func join(source string, lists [][]string) []string {
 	if slices.ContainsFunc(lists, func(list []string) bool { return slices.Contains(list, source) }) {
 		for i, list := range lists {
@@ -68,7 +68,7 @@ func join(source string, lists [][]string) []string {
 	return mirrors
 }
 
-// check returns a set's rule without invalid parts, and their problems. The rule is nil if the set has no effect.
+// check returns a set's rule without invalid parts, and the parts' problems. If the set has no effect, the rule is nil.
 func check(set Set) (*contract.MirrorRule, []*contract.Problem) {
 	var complaints []*contract.Problem
 	complain := func(mirror, format string, args ...any) {

@@ -18,7 +18,7 @@ type Rules struct {
 
 // entry is the rule for one source. As on Linux, pulls by digest and pulls by tag share one entry. This has two
 // effects. If a repository has an entry with digest mirrors only, the entry of its namespace or registry doesn't apply,
-// not even for tags. And NeverContactSource applies to both kinds of pulls.
+// not even for tags. NeverContactSource applies to both kinds of pulls.
 type entry struct {
 	source  Location
 	mirrors map[contract.PullKind][]Location
@@ -89,7 +89,7 @@ func (r Rules) find(name Location) entry {
 	return r.findDomain(name)
 }
 
-// findPath returns the entry for name, or for the nearest namespace above it, or for its host, but not for a domain.
+// findPath returns the entry for a name, its nearest namespace or its host, in this order, but no entry for a domain.
 func (r Rules) findPath(name Location) (entry, bool) {
 	for {
 		if found, ok := r.entries[name]; ok || name.Path == "" {

@@ -28,7 +28,7 @@ type glob struct {
 	credential Credential
 }
 
-// Format hides the secrets from fmt, for every verb.
+// Format hides the secrets from fmt, for every formatting verb.
 func (PullSecret) Format(state fmt.State, _ rune) { _, _ = state.Write([]byte(hidden)) }
 
 // ParsePullSecret parses a .dockerconfigjson: {"auths": {"<host>[/<path>]": {"auth": …}}}. Keys may have a scheme, and

@@ -75,5 +75,5 @@ func (d *Dir) Select(wanted []contract.Blob) ([]Blob, error) {
 	return blobs, nil
 }
 
-// BlobPath returns the path of a blob in a payload directory. Without a digest, it returns the folder with the blobs.
+// BlobPath returns the path of a blob in a payload directory. If digest is empty, it returns the folder of the blobs.
 func BlobPath(dir, digest string) string { return filepath.Join(dir, "sha256", digest) }

@@ -19,7 +19,7 @@ func ParseManifest(text []byte) (m Manifest, err error) {
 	return m, nil
 }
 
-// Named returns the file with a name, or false. If there are several versions of the file, it returns the first.
+// Named returns the file with a name, or false. If the file has several versions, Named returns the first version.
 func (m Manifest) Named(name string) (File, bool) {
 	for _, f := range m.Files {
 		if f.Name == name {

@@ -15,10 +15,10 @@ const maxConnections = 4096
 
 // bounded is a listener that always accepts new connections. If too many connections without a request are open,
 // bounded closes the oldest one. Otherwise a client could block daemons by opening connections and sending nothing. A
-// connection with a request isn't closed, because it ends with its response. shares limits the requests of each node.
+// connection with a request isn't closed, because it ends with its response. shares limits each node's requests.
 type bounded struct {
 	net.Listener
-	silent chan *connection       // the oldest connection comes first; some connections have ended or sent a request
+	silent chan *connection       // oldest connection first; some have already ended or sent a request
 	failed *prometheus.CounterVec // failed connections, by reason
 }
 
@@ -40,7 +40,7 @@ func (b *bounded) Accept() (net.Conn, error) {
 	return c, nil
 }
 
-// connection is silent until the client has sent a request. The server first verifies the client's certificate.
+// connection is a client's connection. If it ends before the client has sent a request, it counts as failed.
 type connection struct {
 	net.Conn
 	failed *prometheus.CounterVec
@@ -48,7 +48,7 @@ type connection struct {
 	settled atomic.Bool
 }
 
-// end closes a connection that is still silent, and counts it as failed.
+// end closes a connection whose client has not sent a request yet, and counts it as failed.
 func (c *connection) end(reason string) {
 	if c.settled.CompareAndSwap(false, true) {
 		c.failed.WithLabelValues(reason).Inc()
@@ -71,7 +71,7 @@ func connContext(ctx context.Context, conn net.Conn) context.Context {
 	return context.WithValue(ctx, connectionKey{}, conn)
 }
 
-// spoken records that a request's connection is no longer silent. ctx is the context of the request.
+// spoken records that the client of a connection has sent a request. ctx is the context of the request.
 func spoken(ctx context.Context) {
 	if c, ok := ctx.Value(connectionKey{}).(*connection); ok {
 		c.settled.Store(true)

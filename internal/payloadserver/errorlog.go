@@ -15,8 +15,8 @@ import (
 const logPause = time.Minute
 
 // errorLog receives the messages that net/http logs about connections. It logs every panic. In each period of logPause,
-// it also logs one message that connections can't be accepted, and one message of any other kind. Each kind has a
-// separate limit, so unknown clients can't hide the first kind.
+// it also logs one message about connections that can't be accepted, and one message about anything else. The limits
+// are separate, so unknown clients can't hide the messages of the first kind.
 type errorLog struct {
 	log          logr.Logger
 	accept, some rate.Sometimes

@@ -223,7 +223,7 @@ func busy(w http.ResponseWriter) string {
 	return resultBusy
 }
 
-// turn waits for a slot among all transfers. It returns false if no slot is free in time.
+// turn waits for a slot for a transfer. It returns false if no slot is free in time.
 func (s *PayloadServer) turn(ctx context.Context) bool {
 	s.meters.waiting.Inc()
 	defer s.meters.waiting.Dec()
@@ -315,8 +315,8 @@ func copyFrom(out io.Writer, b payload.Blob, offset int64) error {
 	return errors.Join(err, content.Close())
 }
 
-// transfer writes a response. It limits the time for each piece, and by the minimum rate also the time for the whole
-// response. So a response over a slow link succeeds, and a response over a broken link ends.
+// transfer writes a response. It limits the time for each piece. It also ends a response that is slower than the
+// minimum rate (leastRate). So a response over a slow link succeeds, and a response over a broken link ends.
 type transfer struct {
 	http.ResponseWriter
 	control *http.ResponseController
@@ -337,8 +337,8 @@ func (t *transfer) Write(piece []byte) (n int, err error) {
 	return n, err
 }
 
-// writeDeadline returns the time until which the daemon must have received the next piece. It is at most the time stall
-// from now. It is earlier if the whole transfer would otherwise become slower than the minimum rate.
+// writeDeadline returns the time until which the daemon must have received the next piece. It is at most `stall` from
+// now. It is earlier if the transfer would otherwise become slower than leastRate.
 func writeDeadline(began, now time.Time, written int64) time.Time {
 	rate := began.Add(stall + time.Duration(written)*time.Second/leastRate)
 	if next := now.Add(stall); next.Before(rate) {

@@ -10,7 +10,7 @@ type shares struct {
 	nodes map[string]int
 }
 
-// take counts a new request of a node, or returns false if the node has the maximum. Call leave when the request ends.
+// take counts a new request of a node. If the node has `most` requests, ok is false. Call leave when the request ends.
 func (s *shares) take(node string, most int) (leave func(), ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

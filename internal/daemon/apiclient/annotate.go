@@ -19,8 +19,8 @@ import (
 // maxText is the maximum length of an annotation with a problem, in characters. Longer text is cut at the end.
 const maxText = 512
 
-// timeout bounds a request about one object. readTimeout bounds a request that lists objects or starts a watch. A proxy
-// or a load balancer may keep a connection open although the API server doesn't answer.
+// timeout limits a request about one object. readTimeout limits a request that lists objects or starts a watch. Without
+// a limit, a request could wait forever, because a proxy may keep its connection open although the API server is dead.
 const (
 	timeout     = 15 * time.Second
 	readTimeout = time.Minute
@@ -28,8 +28,8 @@ const (
 
 var errNoAnswer = errors.New("the API server has not answered in time")
 
-// AnnotateNode sets annotations of a Node. A nil value in changes removes the annotation. AnnotateNode also stores the
-// updated Node in watched, unless watched has received a newer one. It returns all annotations of the updated Node.
+// AnnotateNode sets annotations of a Node. If a value in changes is nil, the annotation is removed. AnnotateNode also
+// stores the updated Node in the Watch, unless the Watch has received a newer Node. It returns all annotations.
 func AnnotateNode(ctx context.Context, client dynamic.Interface, watched *Watch, before *unstructured.Unstructured,
 	changes map[string]any) (map[string]string, error) {
 	name := before.GetName()

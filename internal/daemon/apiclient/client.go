@@ -27,14 +27,14 @@ type Client struct {
 	options Options
 	dialer  *connrotation.Dialer
 	pair    atomic.Pointer[tls.Certificate]
-	// transport verifies the API server by the current CAs.
+	// transport verifies the API server with the current CAs.
 	transport atomic.Pointer[http.Transport]
 }
 
 // Options are the inputs of Open.
 type Options struct {
 	Files winos.Files
-	// Server, Identity and Token are for Connect only. The client authenticates with Token, or else Identity.
+	// Server, Identity and Token are for Connect only. If Token is empty, the client authenticates with Identity.
 	Server   Server
 	Identity Identity
 	Token    string
@@ -46,7 +46,7 @@ type Options struct {
 	UserAgent string
 }
 
-// Timeouts of a connection, so that a dead API server is noticed.
+// With these timeouts, the daemon notices that the API server is dead.
 const (
 	dialTimeout = 10 * time.Second
 	keepAlive   = 30 * time.Second
@@ -91,7 +91,7 @@ func (l *Client) RoundTrip(request *http.Request) (*http.Response, error) {
 	return l.transport.Load().RoundTrip(request)
 }
 
-// verifyBy makes new connections trust the CAs in ca, and the additional CAs in Options.CABundle.
+// verifyBy makes new connections trust the CAs in the bundle ca, and the additional CAs in Options.CABundle.
 func (l *Client) verifyBy(ca []byte) error {
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(ca) {

@@ -26,7 +26,7 @@ import (
 type Identity struct {
 	Files winos.Files
 	// Certificate is the path of the certificate with its key. Pending is the path of a key whose certificate was
-	// requested but has not arrived. The file prevents a restarted program from creating a second key.
+	// requested but has not arrived. With this file, a restarted program uses the same key again.
 	Certificate, Pending string
 	// User and Groups are the subject of the certificate.
 	User   string
@@ -44,13 +44,13 @@ func Daemon(files winos.Files, node string) Identity {
 		Groups: []string{contract.DaemonGroup}, Request: "wicd-" + node + "-"}
 }
 
-// PendingKey returns the key of an earlier call, or else creates a key. The directory of the key must exist.
+// PendingKey returns the pending key. If there is none, PendingKey creates one. The directory of the key must exist.
 func (i Identity) PendingKey() (*ecdsa.PrivateKey, error) {
 	content, err := winos.ReadFile(i.Files, i.Pending)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("reading the key of a certificate: %w", err)
 	}
-	// If the file contains no key, it is replaced.
+	// If the file contains no key, replace the file.
 	pending, _ := keyutil.ParsePrivateKeyPEM(content)
 	if key, ok := pending.(*ecdsa.PrivateKey); ok {
 		return key, nil
@@ -146,7 +146,7 @@ func ParseCertificate(content []byte) (*tls.Certificate, error) {
 	return &pair, nil
 }
 
-// NodeName returns the name of the node for whose daemon a certificate was issued.
+// NodeName returns the name of the node in the certificate of a node's daemon.
 func NodeName(leaf *x509.Certificate) (string, error) {
 	node, ok := strings.CutPrefix(leaf.Subject.CommonName, contract.DaemonUserPrefix)
 	if !ok || node == "" {

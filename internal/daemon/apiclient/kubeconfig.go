@@ -92,8 +92,8 @@ func Kubeconfigs() []string {
 	return paths
 }
 
-// Point writes an API server and its CA to a kubeconfig. If the URL is empty, Point writes only the CA. All other
-// content of the file stays. If the kubeconfig is missing or unusable, Point does nothing and returns no error.
+// Point writes the URL and the CA of an API server to a kubeconfig. If the URL is empty, Point writes only the CA. All
+// other content of the file stays. If the kubeconfig is missing or unusable, Point does nothing and returns no error.
 func Point(files winos.Files, path string, to Server) error {
 	content, err := pointed(files, path, to)
 	if err == nil && content != nil {
@@ -126,7 +126,7 @@ func pointed(files winos.Files, path string, to Server) ([]byte, error) {
 	}
 	config, cluster, err := parse(content)
 	if err != nil {
-		return nil, nil //nolint:nilerr // a join writes another kubeconfig
+		return nil, nil //nolint:nilerr // if the file is unusable, the next join replaces it
 	}
 	same := to.URL == "" || cluster.Server == to.URL
 	if same && cluster.CertificateAuthority == "" && bytes.Equal(cluster.CertificateAuthorityData, to.CA) {

@@ -26,15 +26,15 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/loop"
 )
 
-// A certificate is renewed after the fraction renewAt of its lifetime, or earlier by up to the fraction renewJitter.
-// The jitter prevents nodes that joined together from renewing together. The remaining lifetime is a reserve in case
-// the host is off or the operator doesn't approve the request.
+// A certificate is renewed when a fraction of its lifetime has passed: renewAt minus a random part of up to
+// renewJitter. The jitter prevents nodes that joined together from renewing together. The remaining lifetime is a
+// reserve in case the host is off or the operator doesn't approve the request.
 const (
 	renewAt     = 0.70
 	renewJitter = 0.10
 )
 
-// firstLook and slowestLook bound the pause between two checks of a request that is not signed yet.
+// While a request is not signed yet, the pause between two checks grows from firstLook to slowestLook.
 const (
 	firstLook   = time.Second
 	slowestLook = time.Minute
@@ -67,12 +67,12 @@ func RenewalTime(leaf *x509.Certificate, spread float64) time.Time {
 	return leaf.NotBefore.Add(time.Duration(float64(life) * (renewAt - spread*renewJitter)))
 }
 
-// pauseFor returns longest, or a shorter pause if the certificate has a short lifetime.
+// pauseFor returns the pause `longest`. If the certificate has a short lifetime, the result is shorter.
 func pauseFor(leaf *x509.Certificate, longest time.Duration) time.Duration {
 	return min(longest, max(time.Second, leaf.NotAfter.Sub(leaf.NotBefore)/pausePart))
 }
 
-// Run renews the certificate when it is due, until ctx ends. If a renewal fails, Run logs this and retries.
+// Run renews the certificate when it is due, until ctx ends. If a renewal fails, Run logs the error and retries.
 func (r *Renewer) Run(ctx context.Context) {
 	log := logr.FromContextOrDiscard(ctx)
 	spread := rand.Float64
@@ -124,8 +124,8 @@ func (r *Renewer) Run(ctx context.Context) {
 	})
 }
 
-// Obtain requests a certificate for a new key and stores the certificate. If the request is not signed yet, Obtain
-// returns a Problem with ReasonCertificatePending. The next call uses the same key, so it finds the existing request.
+// Obtain requests a certificate for the pending key and stores it. If the request is not signed yet, Obtain returns a
+// Problem with ReasonCertificatePending. The next call then finds the existing request.
 func (r *Renewer) Obtain(ctx context.Context, life time.Duration) error {
 	key, err := r.PendingKey()
 	if err != nil {

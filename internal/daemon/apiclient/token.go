@@ -75,7 +75,7 @@ func WriteToken(files winos.Files, daemonKubeconfig string, to contract.ServiceT
 	if err != nil {
 		return err
 	}
-	// Write the token first. The program needs it, and starts as soon as the kubeconfig exists.
+	// Write the token first: the program needs it, and is started as soon as the kubeconfig exists.
 	err = winos.WriteFile(files, to.Token, bytes.NewReader([]byte(token)), winos.AccessAdministrators)
 	if err != nil {
 		return fmt.Errorf("writing the token of %s: %w", to.Account, err)

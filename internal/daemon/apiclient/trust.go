@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// reachTimeout bounds the wait for the API server: name resolution, TCP and TLS together.
+// reachTimeout limits the wait for the API server: name resolution, TCP and TLS together.
 const reachTimeout = 10 * time.Second
 
 // Reach checks that the API server responds, and that its certificate is signed by the CA and currently valid. The
@@ -46,8 +46,8 @@ func Reach(ctx context.Context, to Server, now func() time.Time) error {
 // Until the new bundle verifies the API server, settled is false, the daemon also trusts the previous bundle, and the
 // caller must call Trust again. Without the previous bundle, the daemon might be unable to connect and to receive a
 // correct bundle. Exception: if the parameter next is false, the host already has the bundle's revision, and a later
-// join may have installed the previous bundle. In this case, the daemon trusts only the previous bundle until the new
-// bundle verifies the API server. A second call with the same bundle changes nothing.
+// join may have installed the previous bundle. In this case, Trust changes nothing until the new bundle verifies the
+// API server. A second call with the same bundle changes nothing.
 func (l *Client) Trust(ctx context.Context, ca []byte, next bool) (settled bool, err error) {
 	server, err := readKubeconfig(l.options.Files, l.options.Kubeconfig)
 	if err != nil || bytes.Equal(server.CA, ca) {

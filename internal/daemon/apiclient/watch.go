@@ -21,9 +21,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/loop"
 )
 
-// firstRetry and lastRetry bound the pause between attempts to watch. watchLife is the lifetime of one watch. A failed
-// attempt costs the API server one request. So if the watches can't be established, each of a node's two watches sends
-// at most two requests per minute. If a watch ends normally, the next one continues at the version where it ended.
+// If a watch fails, the pause before the next attempt grows from firstRetry to lastRetry. So if the watches can't be
+// established, the daemon tries each of its two watches about twice per minute. watchLife is the lifetime of one watch.
+// If a watch ends normally, the next one continues at the version where it ended.
 const (
 	firstRetry = 500 * time.Millisecond
 	lastRetry  = 30 * time.Second
@@ -83,8 +83,8 @@ func (w *Watch) Replace(before, after *unstructured.Unstructured) {
 	}
 }
 
-// saw stores a state of the object, or nil if the object doesn't exist. listed reports that the state comes from a
-// list. saw always accepts such a state, whatever its version, because versions are lower after a restore of etcd.
+// saw stores a state of the object, or nil if the object doesn't exist. If the state comes from a list (listed), saw
+// accepts even a lower version, because a restore of etcd lowers the versions.
 func (w *Watch) saw(object *unstructured.Unstructured, listed bool) {
 	if object != nil {
 		object = object.DeepCopy() // other goroutines may use the event's object
@@ -105,7 +105,7 @@ func (w *Watch) saw(object *unstructured.Unstructured, listed bool) {
 	}
 }
 
-// older reports whether `one` is an earlier state of the same object than `other`. Versions of one object are
+// older reports whether the state `one` of an object has a lower version than the state `other`. Versions are
 // increasing numbers. If a version isn't a number, older returns false.
 func older(one, other *unstructured.Unstructured) bool {
 	if other == nil || one.GetUID() != other.GetUID() {
@@ -141,15 +141,15 @@ func only(name string) string {
 	return fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
 }
 
-// Get reads one object. It returns nil if the object doesn't exist. version is the resource version of the list. Get
-// sends a list request for this name, because daemons have the right to list the object, but not the right to get it.
+// Get reads one object with a list request for its name, because daemons may list the object, but not get it. If the
+// object doesn't exist, Get returns nil. The result version is the resource version of the list.
 func Get(ctx context.Context, client dynamic.ResourceInterface, name string) (found *unstructured.Unstructured,
 	version string, err error) {
 	return read(ctx, client, name, "")
 }
 
-// GetCached reads one object, or returns nil if the object doesn't exist. The name must be derived from the content, so
-// that any version is correct. Then the API server answers hundreds of daemons from its cache, without asking etcd.
+// GetCached reads one object, or returns nil if the object doesn't exist. An object with this name must never change,
+// because the API server answers from its cache. So hundreds of daemons cause no requests to etcd.
 func GetCached(ctx context.Context, client dynamic.ResourceInterface, name string) (*unstructured.Unstructured, error) {
 	found, _, err := read(ctx, client, name, "0")
 	if found == nil && err == nil {
@@ -158,7 +158,7 @@ func GetCached(ctx context.Context, client dynamic.ResourceInterface, name strin
 	return found, err
 }
 
-// read reads the newest version of an object. If at is "0", it reads any version from the API server's cache.
+// read reads the newest version of an object. If the parameter at is "0", it may return an older version from a cache.
 func read(ctx context.Context, client dynamic.ResourceInterface, name, at string) (found *unstructured.Unstructured,
 	version string, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, readTimeout, errNoAnswer)
@@ -189,7 +189,7 @@ func (w *Watch) listAndWatch(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// watchFrom watches the object from a resource version. If the watch ends normally, it returns the latest version.
+// watchFrom watches the object from a resource version. If the watch ends normally, the result is the latest version.
 func (w *Watch) watchFrom(ctx context.Context, version string) (string, error) {
 	life := watchLife + rand.N(watchLife)
 	// The API server must answer within readTimeout. After its answer, the client sets no time limit.

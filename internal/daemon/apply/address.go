@@ -10,12 +10,12 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/plan"
 )
 
-// addressGrace is how long the host may lack the node's address, as while a link is down or HNS creates a network.
+// addressGrace is how long the host may lack the node's address, for example while a link is down.
 const addressGrace = time.Minute
 
-// nodeIP returns the address that the instance sets, or else the node's last address. If the node has no last address,
-// or the host has lacked that address for addressGrace, the result is empty, and the node gets the address of the
-// default route.
+// nodeIP returns the address that the WindowsInstance sets. If it sets none, nodeIP returns the node's last address. If
+// the node has no last address, or the host has lacked that address for addressGrace, the result is empty, and the node
+// gets the address of the default route.
 func (a *Applier) nodeIP(ctx context.Context) string {
 	last := a.state.LastIP
 	if last == "" || a.state.NodeIP != "" {
@@ -39,7 +39,7 @@ func (a *Applier) isMoved(ctx context.Context) bool {
 	return a.state.LastIP != "" && a.last.Facts[contract.FactNodeIP] != "" && a.nodeIP(ctx) == ""
 }
 
-// keepAddress stores the node's address in the state if it is the address of the default route.
+// keepAddress stores the node's current address as the last address, unless the WindowsInstance sets an address.
 func (a *Applier) keepAddress(ctx context.Context, now string) {
 	if a.state.NodeIP != "" || now == "" || now == a.state.LastIP {
 		return

@@ -45,11 +45,11 @@ type Applier struct {
 	digests   digests
 	histories histories
 	repeats   repeats
-	// sane maps each service to the ID of the process that ran when the service's configuration was last correct.
+	// sane contains the process ID of each service at the time when the service's configuration was last correct.
 	sane map[string]uint32
 	// last is the desired state of the last Apply, for QuickCheck.
 	last plan.Desired
-	// missing is when the host was first seen without the node's address, or zero while it has the address.
+	// missing is the time when the host first lacked the node's address, or zero while the host has the address.
 	missing time.Time
 	// resumed counts failed restarts of other vendors' services.
 	resumed map[string]int
@@ -86,17 +86,17 @@ type Request struct {
 	Whole bool
 }
 
-// Report is the result of a pass.
+// Report is the result of Apply.
 type Report struct {
 	Steps []plan.Step
-	// Waiting lists the problems of unknown values. Failed lists all other problems. Both are sorted by importance.
+	// Waiting lists problems of values that aren't known yet. Failed lists all others. Both are sorted by importance.
 	Waiting, Failed []*contract.Problem
 	// Broken is the part of Failed that may keep programs from running correctly: steps on files, variables and
 	// services. The rest of Failed is about certificates, mirrors and files that are no longer needed.
 	Broken []state.Fault
 	// CrashLooping is the part of Failed about services that are in a crash loop.
 	CrashLooping []state.Fault
-	// Beside lists problems outside the revision. They are reported, but don't prevent the revision's verification.
+	// Beside lists problems that don't concern the revision. They are reported, but don't prevent its verification.
 	Beside []*contract.Problem
 	// Changed reports that a step on files, variables or services was tried.
 	Changed bool
@@ -108,7 +108,7 @@ type Report struct {
 // Holds reports whether the host is in its desired state.
 func (r Report) Holds() bool { return len(r.Waiting)+len(r.Failed) == 0 }
 
-// sort adds problems of unknown values: to Waiting if the value may become known with time, and otherwise to Failed.
+// The method sort adds problems of unknown values: to Waiting if a value may become known later, otherwise to Failed.
 func (r *Report) sort(unknown []*contract.Problem) {
 	for _, p := range unknown {
 		switch p.Reason {
@@ -191,7 +191,7 @@ func (a *Applier) Apply(ctx context.Context, request Request) Report {
 	return report
 }
 
-// bootID returns the ID of this boot, or "" while it is unknown. This process doesn't outlive the boot.
+// bootID returns the ID of this boot, or "" while it is unknown. The ID is cached, because a boot ends this process.
 func (a *Applier) bootID(ctx context.Context) string {
 	if a.boot == "" {
 		if facts, err := a.host.System.Facts(ctx); err == nil {
@@ -288,7 +288,7 @@ func (a *Applier) routes(ctx context.Context) (problems []*contract.Problem) {
 // VerifyTime is how long a restarted service must run. Programs that refuse their configuration end within a second.
 const VerifyTime = 2 * time.Second
 
-// StayTime is how long a service must be observed before it is certain that it isn't in a crash loop.
+// StayTime is how long a service must be observed before the daemon rules out a crash loop.
 const StayTime = endsWindow
 
 // Try starts a trial. Services that are started after this call are part of the trial.

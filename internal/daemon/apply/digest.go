@@ -29,7 +29,7 @@ type seen struct {
 // changed stands for the digest of a file that has changed since it was read.
 const changed = "changed"
 
-// of returns the digest and the access rights of a file. The digest of a missing file is "".
+// The method of returns the digest and the access rights of a file. The digest of a missing file is "".
 func (d *digests) of(ctx context.Context, path string) (string, winos.Access, error) {
 	digest, access := d.cached(path)
 	if digest != changed {
@@ -55,7 +55,7 @@ func (d *digests) of(ctx context.Context, path string) (string, winos.Access, er
 	return digest, info.Access, nil
 }
 
-// cached returns the cached digest of an unchanged file if the digest isn't too old. Otherwise it returns changed.
+// cached returns the cached digest of a file. If the file has changed or the digest is too old, it returns `changed`.
 func (d *digests) cached(path string) (digest string, access winos.Access) {
 	s, ok := d.known[path]
 	if !ok || winos.Age(d.now(), s.at) > digestLife {

@@ -24,9 +24,9 @@ type run struct {
 	*Applier
 	want plan.Desired
 	have plan.Observed
-	// whole stops at the first failure: see Request.
+	// whole is Request.Whole.
 	whole bool
-	// broken are services that can't start, because a step on the service, its files or a dependency failed.
+	// broken contains the services that can't start, because a step on the service, its files or a dependency failed.
 	broken map[string]bool
 	// aside maps the path of a running program to its new name.
 	aside  map[string]string
@@ -65,7 +65,7 @@ func (r *run) forgetStaged() {
 	})
 }
 
-// stage writes the new content of files to temporary files. The result left lists the steps that can still be taken,
+// stage writes the new content of files to temporary files. The result `left` lists the steps that can still be taken,
 // without the files whose content can't be staged. If ok is false, no step may be taken.
 func (r *run) stage(ctx context.Context, steps []plan.Step) (left []plan.Step, ok bool) {
 	writes := slices.DeleteFunc(slices.Clone(steps), func(s plan.Step) bool { return s.Kind != plan.WriteFile })
@@ -95,8 +95,8 @@ func (r *run) stage(ctx context.Context, steps []plan.Step) (left []plan.Step, o
 	return without(steps, failed), true
 }
 
-// refuse reports a problem that prevents steps on files, and marks the services that read those files as broken. about
-// is the object of the problem, or empty.
+// refuse reports a problem that prevents steps on files, and marks the services that read those files as broken. The
+// parameter about is the object of the problem, or empty.
 func (r *run) refuse(steps []plan.Step, problem *contract.Problem, about string) {
 	r.fail(problem)
 	r.breaks(problem, about)
@@ -182,8 +182,8 @@ func (r *run) declareFile(path string) error {
 	return nil
 }
 
-// forgetStarts deletes the recorded starts of services. Call it before a file that these services read changes, because
-// a process that starts from now on may read the new content.
+// forgetStarts deletes the recorded starts of services. Call forgetStarts before you change a file that these services
+// read, because a process that starts from now on may read the new content.
 func forgetStarts(file *state.File, services []string) {
 	for _, name := range services {
 		if _, ours := file.Services[name]; ours {
@@ -192,8 +192,8 @@ func forgetStarts(file *state.File, services []string) {
 	}
 }
 
-// rememberStarts is for a pass that ended before a change. It restores the recorded starts that the function declare
-// deleted, for services that still have the same process and whose files weren't replaced.
+// rememberStarts restores the recorded starts that the function declare deleted, except for services with another
+// process or with replaced files. It is called after a pass that ended early.
 func (r *run) rememberStarts(ctx context.Context, starts map[string]state.Start) {
 	var replaced []string
 	for _, s := range r.report.Steps {
@@ -226,8 +226,8 @@ func (r *run) touch(name string) {
 	r.state.TouchVariable(name, before)
 }
 
-// step executes one step and records the result. It skips a step on a service that is broken. The result ok is false if
-// the step failed and the failure may keep programs from running correctly.
+// step executes one step and records the result. If a step is about a broken service, it is skipped. The result ok is
+// false if the step failed and the failure may keep programs from running correctly.
 func (r *run) step(ctx context.Context, step plan.Step) (ok bool) {
 	beside := false
 	switch step.Kind {
@@ -263,7 +263,7 @@ func (r *run) fail(problem *contract.Problem) {
 	}
 }
 
-// breaks records that a problem may keep programs from running correctly.
+// The method breaks records that a problem may keep programs from running correctly.
 func (r *run) breaks(problem *contract.Problem, about string) {
 	r.report.Broken = append(r.report.Broken, state.Fault{Problem: *problem, About: about})
 }

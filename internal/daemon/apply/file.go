@@ -18,9 +18,9 @@ import (
 // ErrDigest means that content does not have the expected digest.
 var ErrDigest = errors.New("content has another digest")
 
-// WriteFile writes content to path. If the SHA-256 of the content is not digest, it returns ErrDigest and leaves path
-// unchanged. If path is the exe of a running program, WriteFile renames this exe, which Windows allows, and records the
-// new name in the state file for RemoveAside.
+// WriteFile writes content to path. If the SHA-256 of the content is not `digest`, WriteFile returns ErrDigest and
+// leaves path unchanged. If path is the exe of a running program, WriteFile renames this exe, which Windows allows, and
+// records the new name in the state file for RemoveAside.
 func WriteFile(ctx context.Context, files winos.Files, stateFile *state.File, path, digest string,
 	content io.Reader) error {
 	err := StageFile(ctx, files, path, Content{Digest: digest, Content: content, Access: state.Access(path)})
@@ -115,7 +115,7 @@ func AsideName(files winos.Files, path string) (string, error) {
 	}
 }
 
-// RemoveAside deletes programs that were moved aside. It keeps programs that still run for a later call.
+// RemoveAside deletes programs that were moved aside. A program that still runs is deleted by a later call.
 func RemoveAside(files winos.Files, stateFile *state.File) error {
 	var all []error
 	stateFile.Aside = slices.DeleteFunc(stateFile.Aside, func(path string) bool {

@@ -37,8 +37,8 @@ type history struct {
 	up   bool
 	pid  uint32
 	ends []time.Time
-	// with is the digest of the inputs of the last start, and started is the time of that start. The next start must
-	// wait until the time rest has passed since started.
+	// The field with is the digest of the inputs of the last start, and started is the time of that start. The pause
+	// before the next start is rest.
 	with    string
 	started time.Time
 	rest    time.Duration

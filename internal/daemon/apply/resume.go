@@ -17,7 +17,7 @@ import (
 // maxResumes limits our attempts to start another vendor's service. If they fail, the service's owner must repair it.
 const maxResumes = 3
 
-// Stop stops a managed service, if it exists. It records the dependants, and the next pass starts them again.
+// Stop stops a managed service, if it exists. The next pass restarts other vendors' services that stopped with it.
 func Stop(ctx context.Context, services winos.Services, stateFile *state.File, name string) error {
 	if err := stateFile.Change(func() error { interrupt(ctx, services, stateFile, name); return nil }); err != nil {
 		return FileProblem(err)
@@ -50,7 +50,7 @@ func interrupt(ctx context.Context, services winos.Services, stateFile *state.Fi
 	}
 	for _, other := range slices.Backward(names) {
 		s, err := services.Get(ctx, other)
-		// Skip managed services. The description also identifies a managed service that the state file lost.
+		// Skip managed services. The description identifies a managed service even if the state file was lost.
 		if stateFile.Installed(other) || err == nil && contract.IsManaged(s.Description) {
 			continue
 		}
@@ -63,7 +63,7 @@ func interrupt(ctx context.Context, services winos.Services, stateFile *state.Fi
 // service don't run yet, the service stays recorded for the next pass.
 func (a *Applier) resume(ctx context.Context) {
 	for again := true; again && ctx.Err() == nil; {
-		again = false // a started service may be a dependency of another service
+		again = false // set to true by each start, because the started service may be a dependency of another service
 		a.state.Interrupted = slices.DeleteFunc(a.state.Interrupted, func(name string) bool {
 			s, err := a.host.Services.Get(ctx, name)
 			if errors.Is(err, winos.ErrNotFound) || err == nil && s.State == winos.ServiceRunning {

@@ -13,9 +13,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// do takes a step. If the step fails, do returns the error, and the reason for the problem to report. Records of
-// removed objects are saved at the end of the pass. After a crash before that, the next pass repeats the removal, which
-// is harmless.
+// The method do takes a step. If the step fails, do returns the error, and the reason for the problem to report. If the
+// daemon crashes before the state file is saved at the end of the pass, the next pass repeats removals. This is
+// harmless.
 func (r *run) do(ctx context.Context, step plan.Step) (contract.Reason, error) {
 	switch step.Kind {
 	case plan.Restrict:
@@ -130,7 +130,7 @@ func (r *run) unsetVariable(ctx context.Context, name string) error {
 	return nil
 }
 
-// PutBack restores a variable that we changed, and removes it from the state file. key is its name in lower case.
+// PutBack restores a variable that we changed, and removes it from the state file. key is the name in lower case.
 func PutBack(ctx context.Context, host winos.Host, stateFile *state.File, key string) error {
 	v, ours := stateFile.Environment[key]
 	if !ours {
@@ -180,8 +180,8 @@ func (r *run) removeFile(ctx context.Context, path string) error {
 	return nil
 }
 
-// note records the inputs of a service before it starts, and the ID of the process with the previous inputs. If the
-// state file can't be written, the service starts anyway, and is later restarted once more than needed.
+// note records the inputs of a service before the service starts, and the ID of the process with the previous inputs.
+// If the state file can't be written, the service starts anyway. It may later be restarted without need.
 func (r *run) note(name string) {
 	r.state.SetService(name, state.Start{Inputs: r.service(name).Inputs, NotPID: r.have.Services[name].PID})
 	if err := r.state.Save(); err != nil {

@@ -20,7 +20,7 @@ import (
 const ServiceCommand = "attend-service"
 
 // patience is how long Attend waits for the host's certificate. A Machine may boot before the operator knows it. The
-// operator accepts requests of a new Machine for as long.
+// operator accepts requests of a new Machine for the same time.
 const patience = 2 * time.Hour
 
 // Options are the inputs of Attend and Serve.
@@ -34,9 +34,9 @@ type Options struct {
 	Pace Pace
 }
 
-// Attend reads an Attendance from the reader in, gets the host's certificate, and installs and starts the service. It
-// writes its progress to out as text. If the host has its certificate, Attend doesn't use the token. If the service
-// runs as well, Attend changes nothing.
+// Attend reads an Attendance from `in`, gets the host's certificate, and installs and starts the service. It writes its
+// progress to out as text. If the host has its certificate, Attend doesn't use the token. If the service runs as well,
+// Attend changes nothing.
 func Attend(ctx context.Context, o Options, in io.Reader, out io.Writer) error {
 	facts, err := o.Host.System.Facts(ctx)
 	if err != nil {
@@ -112,7 +112,7 @@ func decode(in io.Reader) (a contract.Attendance, err error) {
 	return a, nil
 }
 
-// hasJoined reports whether the host already has the certificate that an Attendance is for. was is the stored
+// hasJoined reports whether the host already has the certificate for the Attendance `want`. `was` is the stored
 // Attendance.
 func (p rpcDir) hasJoined(was, want contract.Attendance) bool {
 	pair, err := p.identity(was.UID).LoadCertificate()
@@ -122,7 +122,7 @@ func (p rpcDir) hasJoined(was, want contract.Attendance) bool {
 
 func isSameCluster(a, b contract.Attendance) bool { return a.APIServer == b.APIServer || a.CA == b.CA }
 
-// mayReplace returns an error if another program installed the service, or if the host attends for another cluster.
+// mayReplace returns an error if another program installed the service, or if the service is for another cluster.
 func mayReplace(installed winos.Service, was, want contract.Attendance) error {
 	if !contract.IsManaged(installed.Description) {
 		return fmt.Errorf("service %s exists, but this program did not install it", contract.ServiceAttend)

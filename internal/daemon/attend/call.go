@@ -70,7 +70,7 @@ func (s *service) bring(ctx context.Context, program contract.Blob) error {
 	return err
 }
 
-// tidy deletes all programs in the RPC directory, except this one and the running one.
+// tidy deletes all programs in the RPC directory, except the given program and the program of this process.
 func (s *service) tidy(ctx context.Context, program string) {
 	entries, err := s.files.List(s.dir)
 	s.logError(ctx, "the RPC directory can't be listed", err)
@@ -81,7 +81,7 @@ func (s *service) tidy(ctx context.Context, program string) {
 	}
 }
 
-// leave removes the attendance's files and service. A cleanup removes the node, or the daemon does so after the
+// leave removes the attendance's files and service. It doesn't remove the node: cleanup does, or the daemon after the
 // operator has released the host. If leave is interrupted, the next start of the service continues it.
 func (s *service) leave(ctx context.Context, why string) error {
 	logr.FromContextOrDiscard(ctx).Info("the attendance ends", "why", why)

@@ -26,7 +26,7 @@ const (
 	longestRetry = time.Minute
 )
 
-// options authenticates with the token. If the token is empty, it authenticates with the host's certificate.
+// options returns options that authenticate with the token or, if the token is empty, with the host's certificate.
 func (p rpcDir) options(a contract.Attendance, version string) apiclient.Options {
 	return apiclient.Options{Files: p.files, Identity: p.identity(a.UID), Token: a.Token,
 		Server:    apiclient.Server{URL: a.APIServer, CA: []byte(a.CA)},
@@ -34,8 +34,8 @@ func (p rpcDir) options(a contract.Attendance, version string) apiclient.Options
 		UserAgent: contract.ServiceAttend + "/" + version}
 }
 
-// enrol gets the host's certificate with the token. If an attempt fails, enrol retries for the time patience, unless
-// waiting doesn't help. It writes to out what it waits for.
+// enrol gets the host's certificate with the token. If an attempt fails, enrol retries until `patience` is over, unless
+// waiting doesn't help. It writes to `out` what it waits for.
 func (p rpcDir) enrol(ctx context.Context, o Options, want contract.Attendance, out io.Writer) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("no certificate came within %s", patience))
 	defer cancel()

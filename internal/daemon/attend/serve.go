@@ -39,8 +39,8 @@ const (
 	gone         = time.Minute
 	refused      = 24 * time.Hour
 	patchTimeout = 15 * time.Second
-	// reports is how often the host tries to report an answer. After these attempts, the operator no longer waits for
-	// the answer.
+	// reports is the maximum number of attempts to report an answer. After these attempts, the operator no longer waits
+	// for the answer.
 	reports = 12
 )
 
@@ -183,7 +183,7 @@ func (s *service) carryOut(ctx context.Context, call contract.Call) (answer []by
 			}
 		case <-s.Clock.After(s.Pace.Beat):
 			self.Beat++
-			_ = s.report(ctx, self) // the next sign of life follows
+			_ = s.report(ctx, self) // if this report fails, the next one follows soon
 		}
 	}
 }
@@ -218,7 +218,7 @@ func field(secret *unstructured.Unstructured, name string, into any) error {
 		err = json.Unmarshal(content, into)
 	}
 	if err != nil {
-		return errors.New(name + " is not valid JSON") // the decoder's error may quote it
+		return errors.New(name + " is not valid JSON") // the decoder's error may quote the content
 	}
 	return nil
 }

@@ -101,7 +101,7 @@ func (r *Rotator) turn(ctx context.Context, l contract.Log) error {
 		return errors.Join(err, r.host.Files.Remove(aside))
 	}
 	if err = r.host.Logs.Empty(l.Path); err != nil {
-		// Otherwise the next check would copy the same content again, and the copies would displace older logs.
+		// Delete the copy. Otherwise the next check would copy the same content again and displace older logs.
 		return errors.Join(err, r.host.Files.Remove(aside))
 	}
 	return nil

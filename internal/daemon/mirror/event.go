@@ -98,7 +98,7 @@ func (h *Reporter) Run(ctx context.Context, client dynamic.Interface) {
 	})
 }
 
-// tell creates the events that are due: failures first, and then by the time of the latest report, newest first.
+// tell creates the events that are due: first the events about failures, then the others, each newest first.
 func (h *Reporter) tell(ctx context.Context, client dynamic.Interface) error {
 	now := h.Clock.Now()
 	for _, s := range h.due(now) {

@@ -51,10 +51,10 @@ func (s *Service) Close() {
 }
 
 // Follow applies the cluster's settings for pulls. It returns the file that directs containerd to the resolver, or an
-// empty list if there is nothing to resolve. environment contains the proxy variables. When Follow returns, the
-// resolver already uses the new rules.
+// empty list if there is nothing to resolve. The parameter environment contains the proxy variables. When Follow
+// returns, the resolver already uses the new rules.
 //
-// If another program uses the port, Follow returns a problem, and a file that doesn't direct containerd to the port.
+// If another program uses the resolver's port, Follow returns a problem, and a file that directs containerd nowhere.
 // Otherwise the other program would act as the node's registry. With any other problem, the files are nil, and
 // containerd's files must stay unchanged. If the settings are the same as in the last call, Follow only makes sure that
 // the resolver is listening. The caller must not change the settings after the call.

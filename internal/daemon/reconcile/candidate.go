@@ -21,7 +21,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/state"
 )
 
-// readTimeout bounds one read of a ConfigMap or Secret. The reconcile loop waits during a read.
+// readTimeout limits one read of a ConfigMap or Secret. The reconcile loop waits during a read.
 const readTimeout = 15 * time.Second
 
 // revisions reads the revision that the Node's annotation names, and caches it.

@@ -14,10 +14,10 @@ type Intervals struct {
 	// QuickCheck is the time between quick checks of services, sizes of files, the environment, certificates, routes
 	// and addresses. Default: 10 s.
 	QuickCheck time.Duration
-	// Resync is the time between full passes in the desired state, plus or minus a random fifth. Default: 2 min.
+	// Resync is the time between passes in the desired state, plus or minus a random fifth. Default: 2 min.
 	Resync time.Duration
-	// Waiting is the first pause after a pass with a missing fact that no event announces, such as the overlay
-	// network's subnet. The pause grows up to WaitingLimit. Defaults: 1 s and 15 s.
+	// If a pass lacks a fact that no event announces, such as the overlay network's subnet, Waiting is the first pause
+	// after it. The pause grows up to WaitingLimit. Defaults: 1 s and 15 s.
 	Waiting, WaitingLimit time.Duration
 	// Failing is the first pause after a failed pass. It doubles up to FailingLimit. Defaults: 5 s and 1 min.
 	Failing, FailingLimit time.Duration

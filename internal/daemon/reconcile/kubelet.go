@@ -21,8 +21,8 @@ import (
 const pathCertificate = contract.DirKubeletPKI + `\kubelet-client-current.pem`
 
 // KubeletHasIdentity reports whether kubelet can present a valid certificate of this node to the API server at the time
-// now. If it returns false, kubelet must request a certificate with its bootstrap credential. A certificate of another
-// node doesn't count, because kubelet would continue to use it after the host was renamed.
+// `now`. If it returns false, kubelet must request a certificate with its bootstrap credential. A certificate of
+// another node doesn't count, because kubelet would continue to use it after the host was renamed.
 func KubeletHasIdentity(files winos.Files, node string, now time.Time) (bool, error) {
 	kubeconfig, err := winos.ReadFile(files, contract.PathKubeconfig)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

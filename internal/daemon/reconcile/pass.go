@@ -48,9 +48,9 @@ type pass struct {
 // onTrial holds facts about the host's revision that the state file doesn't contain.
 type onTrial struct {
 	// isApplied reports that all steps of the revision were taken. A failed step counts as taken if it failed in the
-	// same way before this revision. isReplaced reports that another program of the daemon was installed.
+	// same way before this revision. isReplaced reports that a new program of the daemon was installed.
 	isApplied, isReplaced bool
-	// verifyDue is when the revision's started services have run long enough, or zero if none must be verified.
+	// verifyDue is when the services that the revision started have run long enough, or zero if there are none.
 	verifyDue time.Time
 	// changed reports that the revision has changed the host. hampered reports that the last pass had only failures
 	// that existed before this revision. Then the next pass doesn't stop at a failed step.
@@ -91,7 +91,7 @@ func (r *Reconciler) facts(ctx context.Context, p *pass) trial.Facts {
 	return f
 }
 
-// untilVerified returns how long the started services must still run. It is at most zero if they have run long enough.
+// untilVerified returns how long the started services must still run. If this time is over, the result is not positive.
 func (r *Reconciler) untilVerified() time.Duration {
 	if r.trial.verifyDue.IsZero() {
 		return 0

@@ -47,7 +47,7 @@ type Options struct {
 	// Source creates a payload source from the published URLs and CAs (PEM). If it is nil, nothing is fetched.
 	Source func(urls []string, ca []byte) (payload.Source, error)
 	// Trust, if set, makes this daemon and its later processes verify the API server with the CA bundle ca. If the
-	// result settled is false, the daemon still trusts the previous bundle as well, and Trust must be called again. The
+	// result settled is false, the daemon still trusts the previous bundle, and Trust must be called again. The
 	// parameter next is true if the bundle's revision is not the host's revision yet.
 	Trust func(ctx context.Context, ca []byte, next bool) (settled bool, err error)
 	// Reach is passed to apply.Options.
@@ -212,8 +212,8 @@ type inputs struct {
 	token int64
 }
 
-// reconcile runs a pass if one is needed, and sets the time of the next check. If due is true, the time of the last
-// planned check has come. If due is false, a watch or another goroutine has woken the loop.
+// reconcile runs a pass if one is needed, and sets the time of the next check. If due is true, the time of the planned
+// check has come. If due is false, a watch or another goroutine has woken the loop.
 func (r *Reconciler) reconcile(ctx context.Context, due bool) {
 	node, _ := r.node.Get()
 	c, problem := r.choose(ctx, node)
@@ -364,7 +364,7 @@ func desired(node *unstructured.Unstructured) string {
 	return node.GetAnnotations()[contract.DesiredRevisionAnnotation]
 }
 
-// remember stores and returns the Node's values that the manifest uses: the API server may be unreachable later.
+// remember returns and stores the Node's values that the manifest uses. Later, the API server may be unreachable.
 func (r *Reconciler) remember(ctx context.Context, node *unstructured.Unstructured) map[string]string {
 	paths := plan.NodePaths(r.State.Manifest)
 	values := make(map[string]string, len(paths))

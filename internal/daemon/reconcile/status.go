@@ -36,7 +36,7 @@ type status struct {
 // isOwing reports that a write to the Node failed or is postponed.
 func (s *status) isOwing() bool { return s.unwritten > 0 || s.isOwed }
 
-// shown returns the problem for the Node, or nil. The result waits is true if the problem may disappear by itself.
+// shown returns the problem for the Node, or nil. The result `waits` is true if the problem may disappear by itself.
 func (s *status) shown(report apply.Report) (problem *contract.Problem, waits bool) {
 	if refused := s.reboot.Load(); refused != nil {
 		return refused, false

@@ -14,7 +14,7 @@ type supply struct {
 	store *payload.Store
 	// stager fetches payload in its own goroutine. It is nil if the daemon can't fetch payload.
 	stager *payload.Stager
-	// The stager sets arrived when an attempt to fetch ends.
+	// arrived is set by the stager when an attempt to fetch ends.
 	arrived atomic.Bool
 }
 
@@ -49,8 +49,8 @@ func (s *supply) missing(blobs []contract.Blob) int {
 	return len(missing)
 }
 
-// fetch asks the Stager for missing payload: the candidate's, or the current revision's if the pass failed because
-// payload was missing. The result is the problem of the last attempt to fetch it, or nil.
+// fetch asks the Stager for missing payload of the candidate, or of the current revision if the pass failed because
+// payload was missing. The result is the problem of the last attempt to fetch this payload, or nil.
 func (s *supply) fetch(present state.State, c *state.Revision, report apply.Report) (why *contract.Problem) {
 	if s.stager == nil {
 		return nil

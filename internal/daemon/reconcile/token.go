@@ -34,8 +34,8 @@ type token struct {
 	// or why its token expires soon. Otherwise problem is nil.
 	count   atomic.Int64
 	problem atomic.Pointer[contract.Problem]
-	// uid is the UID of the Node that the last token is bound to. By the host's clock, the token is renewed at renewAt
-	// and counts as about to expire at lateAt.
+	// uid is the UID of the Node that the last token is bound to. At renewAt, the token is renewed. After lateAt, a
+	// failed renewal is reported. Both are times of the host's clock.
 	uid             types.UID
 	renewAt, lateAt time.Time
 	// pause is the pause after the latest failure. It grows with each failure in a row.
@@ -87,14 +87,14 @@ func (t *token) look(ctx context.Context) time.Duration {
 }
 
 // complain reports a failed renewal if the service has no token of this Node or if its token expires soon. A newly
-// started daemon does not know an existing token's age, and assumes that half of its lifetime remains.
+// started daemon does not know an existing token's age, and assumes that half of the token's lifetime remains.
 func (t *token) complain(uid types.UID, err error) {
 	reason := contract.ReasonTokenPending
 	if (uid == t.uid || t.uid == "") && t.there() {
 		reason = contract.ReasonTokenExpiring
 	}
 	early := reason == contract.ReasonTokenExpiring && t.Host.System.Now().Before(t.lateAt)
-	if early || errors.Is(err, errUnanswered) { // without the API server, the Node can't be written either
+	if early || errors.Is(err, errUnanswered) { // the problem can't be written to the Node either
 		return
 	}
 	t.say(contract.NewProblem(reason, "there is no new token for service %s: %v", t.service.Service, err))
@@ -115,7 +115,7 @@ func isNews(before, now *contract.Problem) bool {
 	return before != now && (before == nil || now == nil || *before != *now)
 }
 
-// there reports whether the files of the token still exist. If this can't be checked, there returns true.
+// The method there reports whether the token's files still exist. If this can't be checked, the result is true.
 func (t *token) there() bool {
 	token, err := winos.Exists(t.Host.Files, t.service.Token)
 	kubeconfig, other := winos.Exists(t.Host.Files, t.service.Kubeconfig)

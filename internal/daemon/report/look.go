@@ -16,10 +16,10 @@ import (
 
 const absent = "Absent"
 
-// partLimit bounds the time to read one part of the report, because the host network service may take seconds.
+// partLimit limits the time to read one part of the report, because the host network service may take seconds.
 const partLimit = 15 * time.Second
 
-// Bounds of a report. A realistic report has up to a dozen services and some dozens of routes. With these bounds, a
+// Limits of a report. A realistic report has up to a dozen services and some dozens of routes. With these limits, a
 // report is smaller than contract.MaxReport, even if every character must be escaped.
 const (
 	maxListed = 50
@@ -44,7 +44,7 @@ func Look(ctx context.Context, host winos.Host, version string) contract.NodeRep
 	return r
 }
 
-// inTime calls the function look with a time limit. After the limit, only this part of the report is missing.
+// inTime calls the function look with a time limit. If the limit is exceeded, only one part of the report is missing.
 func inTime(ctx context.Context, look func(ctx context.Context)) {
 	ctx, cancel := context.WithTimeout(ctx, partLimit)
 	defer cancel()
@@ -124,7 +124,7 @@ func networks(ctx context.Context, network winos.Network, was state.State, r *co
 	}
 }
 
-// text returns an address or a prefix as text. If the value is invalid, text returns an empty string.
+// The function text formats an address or a prefix. If the value is invalid, the result is an empty string.
 func text[T interface {
 	netip.Addr | netip.Prefix
 	IsValid() bool

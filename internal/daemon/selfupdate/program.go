@@ -43,7 +43,7 @@ var ErrReplaced = errors.New("the daemon's program was replaced by another")
 // testPath is the path of the copy of another daemon's exe for the smoke test. The exe has its normal file name there.
 const testPath = contract.DirStore + `\` + contract.ServiceDaemon + ".exe"
 
-// testLimit bounds a smoke test. A virus scanner may read all of a new exe before the exe starts.
+// testLimit limits a smoke test. A virus scanner may read all of a new exe before the exe starts.
 const testLimit = time.Minute
 
 // Replaces reports whether a manifest contains a daemon other than this program.
@@ -59,8 +59,8 @@ func (p *Program) ReplacedBy(report apply.Report) bool {
 	})
 }
 
-// SmokeTest checks that the daemon of a manifest can run on this host. It does nothing if this process runs the same
-// program, or if the program has passed the test before.
+// SmokeTest checks that the daemon of a manifest can run on this host. If this process runs the same program, or if the
+// program has passed the test before, SmokeTest does nothing.
 func (p *Program) SmokeTest(ctx context.Context, m contract.Manifest) *contract.Problem {
 	exe, _ := m.DaemonProgram()
 	if !p.Replaces(m) || p.tested == exe.Digest {
@@ -126,7 +126,7 @@ func (p *Program) Replace(ctx context.Context, revision state.Revision) *contrac
 	return nil
 }
 
-// keep makes sure that the store has the program of the previous revision, for a rollback.
+// keep makes sure that the store has the previous revision's program, which a rollback needs.
 func (p *Program) keep(ctx context.Context, before state.Revision) error {
 	exe, known := before.Manifest.DaemonProgram()
 	if !known {
@@ -143,7 +143,7 @@ func (p *Program) keep(ctx context.Context, before state.Revision) error {
 	return err
 }
 
-// ensureRestart makes sure that the service manager restarts the daemon when it ends. An administrator may have
+// ensureRestart makes sure that the service manager restarts the daemon when the daemon ends. An administrator may have
 // disabled the service or changed its recovery actions.
 func (p *Program) ensureRestart(ctx context.Context) error {
 	own, err := p.host.Services.Get(ctx, contract.ServiceDaemon)

@@ -19,8 +19,8 @@ const (
 	// ownLife is how long a daemon must run before it is accepted although its revision isn't verified yet. A daemon
 	// that has run this long is trusted to roll back by itself or on the operator's request.
 	ownLife = time.Minute
-	// firstPause and maxPause bound the pause after the program of a revision failed to start. After the pause, the
-	// revision is tried again. firstPause is long enough for the service manager to forget failures: see
+	// If the program of a revision fails to start, the daemon pauses before it tries the revision again: for at least
+	// firstPause and at most maxPause. firstPause is long enough for the service manager to forget failures: see
 	// plan.DaemonRecovery. With a shorter pause, the service manager would wait for minutes before each start.
 	firstPause = 6 * time.Minute
 	maxPause   = 20 * time.Minute
@@ -56,7 +56,7 @@ func (p *Program) Run(ctx context.Context, daemon func(ctx context.Context) erro
 
 // begin counts a start of the program on trial. If the trial has failed, begin restores the previous program, even if
 // this process runs another program than the one on trial. The result limit is how long this process may stay on trial.
-// It is zero if this process is not on trial.
+// If this process is not on trial, the result is zero.
 func (p *Program) begin(ctx context.Context) (limit time.Duration, err error) {
 	update := p.state.Update
 	if update == nil {
@@ -97,7 +97,7 @@ func (p *Program) begin(ctx context.Context) (limit time.Duration, err error) {
 }
 
 // restore rolls back to the previous revision, installs its program, and records the reason. If the state file can't be
-// written, restore only logs this: the restored program detects that the trial has failed, and records it.
+// written, restore only logs the error: the restored program detects the failed trial and records the failure.
 func (p *Program) restore(ctx context.Context, why string) error {
 	failed := p.state.Revision
 	isTried, to := false, failed
@@ -125,8 +125,8 @@ func (p *Program) restore(ctx context.Context, why string) error {
 
 // Accept ends the trial of this program if its revision is verified, or if this process has run for at least ownLife.
 // `lived` is the time that this process has run. Call Accept only if the API server has answered, and before the
-// revision is reported on the Node, because the old program must not be restored after that report. Accept returns a
-// problem if it can't record the end of the trial.
+// revision is reported on the Node: after that report, the old program must not be restored. Accept returns a problem
+// if it can't record the end of the trial.
 func (p *Program) Accept(lived time.Duration) *contract.Problem {
 	if p.state.Update == nil || !p.state.Verified && lived < ownLife {
 		return nil

@@ -44,9 +44,9 @@ func Private(stateFile *File) []string {
 const DirCNIState = `C:\var\lib\cni`
 
 // Access returns the access rights for a path that we write. Only Administrators and SYSTEM can access C:\k, kubelet's
-// keys, containerd's images, and the state of the CNI plugins, which containerd starts. Other paths inherit their
-// rights, because log collectors in pods read the files below C:\var\log. kubelet sets no file rights on Windows, so
-// its keys inherit the rights of their directory.
+// keys, containerd's images, and the state of the CNI plugins. Other paths inherit their rights, because log collectors
+// in pods read the files below C:\var\log. kubelet sets no file rights on Windows, so its keys inherit the rights of
+// their directory.
 func Access(path string) winos.Access {
 	for _, private := range []string{contract.DirK, contract.DirKubeletPKI, contract.DirContainerdData,
 		DirCNIState} {
@@ -59,9 +59,9 @@ func Access(path string) winos.Access {
 
 // Open creates C:\k if it is missing and opens the state file in it.
 //
-// If users other than administrators may write to C:\k, Open doesn't trust it, because such a user could have created
-// it together with a state file. If such a directory is empty, Open deletes it and creates it again. If it isn't empty,
-// or if another operator created it, Open returns a Problem. If C:\k is recognisably ours, but the state file is
+// If users other than administrators may write to C:\k, Open doesn't trust C:\k, because such a user could have created
+// C:\k together with a state file. If such a directory is empty, Open deletes it and creates it again. If it isn't
+// empty, or if another operator created it, Open returns a Problem. If C:\k is recognisably ours, but the state file is
 // missing or damaged, Open starts a new state file.
 func Open(files winos.Files) (*File, error) {
 	state, err := look(files)
@@ -89,7 +89,7 @@ func Open(files winos.Files) (*File, error) {
 	if state == spare || stateFile.Exists() {
 		return stateFile, nil
 	}
-	// These are ours: C:\k was empty, or we created them before the state file was lost.
+	// These directories are ours: C:\k was empty, or we created the directories before the state file was lost.
 	for _, dir := range Directories() {
 		for _, d := range append(parents(dir), dir) {
 			if d == contract.DirK || contract.Within(contract.DirK, d) {
@@ -107,8 +107,8 @@ func Recognisable(files winos.Files) (bool, error) {
 	return state == ours, err
 }
 
-// Touched reports whether this host is Recognisable, or has an empty C:\k that only administrators may access. A verb
-// that is killed at its start or at its end leaves such an empty directory.
+// Touched reports whether this host is Recognisable, or has an empty C:\k that only administrators may access. A
+// command that is killed when it starts or ends may leave such a directory.
 func Touched(files winos.Files) (bool, error) {
 	state, err := look(files)
 	return state == ours || state == empty, err
@@ -131,7 +131,7 @@ func Conflict(files winos.Files, shared ...string) (*contract.Problem, error) {
 
 // UntrustedOwner returns a problem if a user without administrator rights owns one of our directories outside of C:\k,
 // or a directory above it. Such a user could replace a directory that SYSTEM's programs write to. UntrustedOwner also
-// checks the directories in shared and the files in them: programs of SYSTEM execute these files, and Windows lets
+// checks the directories in `shared` and the files in them: programs of SYSTEM execute these files, and Windows lets
 // users create files even in directories that belong to others. Directories may be missing.
 func UntrustedOwner(files winos.Files, shared ...string) (*contract.Problem, error) {
 	for _, dir := range slices.Concat(Directories(), shared) {

@@ -68,7 +68,7 @@ type Changes struct {
 	// Directories are the directories that we created, parents first.
 	Directories Names `json:"directories,omitempty"`
 	Files       Names `json:"files,omitempty"`
-	// Staged lists files with new content in a temporary file next to them. After a crash, that file is deleted.
+	// Staged lists files whose new content is in a temporary file next to them. A crash may leave this temporary file.
 	Staged Names `json:"staged,omitempty"`
 	// Aside lists the new names of programs that were renamed to make room for a new version. Such a program may still
 	// be running. It is deleted when it no longer runs.
@@ -79,7 +79,7 @@ type Changes struct {
 	Interrupted Names `json:"interrupted,omitempty"`
 	// Routes lists the IP addresses that we added a route for.
 	Routes Names `json:"routes,omitempty"`
-	// Networks lists the existing HNS networks of the current revision and of earlier revisions.
+	// Networks lists the HNS networks that exist for the current revision and earlier revisions.
 	Networks Names `json:"networks,omitempty"`
 }
 
@@ -130,7 +130,7 @@ func (v Variable) IsInherited(boot string) bool {
 	return v.SetIn != boot && (v.RemovedIn == "" || v.RemovedIn == boot)
 }
 
-// Start records the last start of a service by us.
+// Start records our last start of a service.
 type Start struct {
 	// Inputs is the digest of the command, environment and files that the service started with.
 	Inputs string `json:"inputs,omitempty"`

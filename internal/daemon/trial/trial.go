@@ -1,4 +1,4 @@
-// Package trial decides what the daemon does next with the revision of its host and with its own program: apply, wait,
+// Package trial decides what the daemon does next with the host's revision and with its own program: apply, wait,
 // verify, roll back, restart or give up.
 //
 // The decision is the first row of a table whose condition is true. The conditions depend only on the state file and on

@@ -34,10 +34,10 @@ func refuseTarget(w http.ResponseWriter, err error) {
 	}
 }
 
-// refuseNowhere answers when every source was skipped, or when there was no source to try. It answers 404 only if every
-// source answered 404, and 403 only if every source denied the image or answered 404. If a source answered with a
-// status that tells clients to retry, refuseNowhere answers with this status. Otherwise it answers 502, and containerd
-// doesn't retry.
+// refuseNowhere answers if every source was skipped, or if there was no source to try. Without a source, it answers
+// 403. If every source answered 404, it answers 404. If every source denied the image or answered 404, it answers 403.
+// Otherwise it answers with the last status that tells clients to retry. If there is none, it answers 502, and
+// containerd doesn't retry.
 func refuseNowhere(w http.ResponseWriter, p *pull, r Report) {
 	missing, denied := true, true
 	for _, a := range r.Attempts {

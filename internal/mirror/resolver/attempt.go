@@ -39,8 +39,8 @@ func (r *reply) close() { _ = r.body.Close() }
 // hops is the maximum number of redirects. A registry redirects once, and its content network once or twice more.
 const hops = 5
 
-// ask sends the question and waits for the first byte of the answer, at most for limit. If ctx has ended, the error is
-// ctx's error. All other errors are of type *fault.
+// ask sends the question and waits for the first byte of the answer, but no longer than limit. If ctx has ended, the
+// error is ctx's error. All other errors are of type *fault.
 func (q question) ask(ctx context.Context, limit time.Duration) (*reply, error) {
 	limited, cancel := context.WithCancelCause(ctx)
 	timer := time.AfterFunc(limit, func() { cancel(errSlow) })
@@ -134,8 +134,8 @@ func headLength(h http.Header) int64 {
 }
 
 // sendFollowing sends a request and follows redirects. It sends the Authorization header only to addresses with the
-// original scheme, host and port. The second result reports whether the response comes from such an address. If it
-// doesn't, the caller must ignore an authentication challenge in the response.
+// original scheme, host and port. The result `own` reports whether the response comes from such an address. If not, the
+// caller must ignore an authentication challenge in the response.
 func (q question) sendFollowing(ctx context.Context, authorization string) (response *http.Response, own bool,
 	err error) {
 	address := url.URL{Scheme: "https", Host: q.at.Address(), Path: q.pull.target.path(q.at.Path)}
@@ -221,7 +221,7 @@ type body struct {
 	ahead *bufio.Reader // reads ahead from ReadCloser
 	timer *time.Timer
 	stall time.Duration
-	// spent is the time spent reading, and got the number of bytes read, since the last leastRead bytes were complete.
+	// spent is the time spent reading, and got is the number of bytes read. After leastRead bytes, both restart at 0.
 	spent  time.Duration
 	got    int
 	cause  func() error
@@ -234,8 +234,8 @@ const leastRead = 64 << 10
 // firstRead is the size of the buffer that reads ahead: the maximum content of a TLS record.
 const firstRead = 16 << 10
 
-// prime waits for the first byte of the body until timer, which the caller started, cancels ctx. After this byte, stall
-// limits the time of the reads.
+// prime waits for the first byte of the body. The caller has started the timer, which cancels ctx when the time is
+// over. After the first byte, stall limits the time of the reads.
 func (b *body) prime(ctx context.Context, timer *time.Timer, stall time.Duration,
 	cancel context.CancelCauseFunc) error {
 	b.timer, b.stall, b.cancel = timer, stall, cancel

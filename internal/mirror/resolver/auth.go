@@ -85,7 +85,7 @@ type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(request *http.Request) (*http.Response, error) { return f(request) }
 
-// token fetches a token for one repository, and returns and stores an Authorization header with it.
+// token fetches a token for one repository. It stores and returns an Authorization header with this token.
 func (s *state) token(ctx context.Context, g grant, challenge *transport.Challenge) (string, error) {
 	server, err := s.tokenServer(g.at, challenge)
 	if err != nil {

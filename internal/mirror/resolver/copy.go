@@ -14,8 +14,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/mirror"
 )
 
-// layer copies a blob, or the end of a blob, from a source to containerd. It sends the last bytes of a whole blob only
-// if the digest matches. If a source fails, layer continues at the same byte of another source.
+// layer copies a blob, or the last part of a blob, from a source to containerd. It sends the last bytes of a whole blob
+// only if the digest matches. If a source fails, layer continues at the same byte of another source.
 type layer struct {
 	*pull
 	source   *reply
@@ -70,7 +70,7 @@ func (l *layer) open(ctx context.Context) error {
 }
 
 // take accepts an answer that contains the bytes from position on, and skips earlier bytes. It checks a small blob
-// completely. If it refuses the answer, it returns a fault.
+// completely. If take refuses the answer, it returns a fault.
 func (l *layer) take(r *reply) error {
 	size := l.size
 	if size < 0 {

@@ -12,6 +12,6 @@
 //
 // Each step is in the file with its name. Exception: the step sources is in source.go. pull.go runs the steps. For
 // manifests and for HEAD, whole.go replaces copy.go. The daemon is the only user. The package never pushes, never
-// listens beyond loopback, never answers a request without the node's token or a pod's handle, never lets wrong bytes
-// look complete, sends a credential only to the host that it is meant for, and keeps nothing on disk.
+// listens beyond loopback, never answers a request without the node's token or a pod's handle (see podAccess), never
+// lets wrong bytes look complete, sends a credential only to the host that it is meant for, and keeps nothing on disk.
 package resolver

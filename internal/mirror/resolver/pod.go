@@ -16,10 +16,10 @@ import (
 	"github.com/windows-nodes/wmco/internal/mirror"
 )
 
-// podAccess is what a handle stands for: a repository, and a pod's own credential for it. containerd sends a pod's own
-// credentials (its imagePullSecrets, or credentials from a credential provider of the cloud) only if a registry asks
-// for them. So if a source denies an image, the resolver acts as a registry with a token server, whose tokens are
-// handles:
+// podAccess is a repository, and a pod's own credential for it. The resolver identifies each podAccess by a random
+// token, the handle. containerd sends a pod's own credentials (its imagePullSecrets, or credentials from a credential
+// provider of the cloud) only if a registry asks for them. So if a source denies an image, the resolver acts as a
+// registry with a token server, whose tokens are handles:
 //
 //	containerd ─► manifest, with the node's token          ◄─ 401, Bearer realm="http://…/token"
 //	containerd ─► /token, with the node's token and the    ◄─ a handle for that repository
@@ -62,7 +62,7 @@ func (r *Resolver) authenticate(request *http.Request) (trusted bool, handle str
 	return false, ""
 }
 
-// access returns what a handle stands for, or nil if the handle is unknown or isn't for the target's repository.
+// access returns the podAccess of a handle, or nil if the handle is unknown or isn't for the target's repository.
 func (r *Resolver) access(handle string, t target) *podAccess {
 	found, ok := r.pods.get(handle)
 	if !ok || found.image != t.image {
@@ -71,7 +71,7 @@ func (r *Resolver) access(handle string, t target) *podAccess {
 	return &found
 }
 
-// challengePod asks containerd for the pod's credentials. wrong is the error code for a refused handle, or empty.
+// challengePod asks containerd for the pod's credentials. `wrong` is the error code for a refused handle, or empty.
 func challengePod(w http.ResponseWriter, request *http.Request, t target, wrong string) {
 	realm := url.URL{Scheme: "http", Host: request.Host, Path: podTokenPath}
 	challenge := "Bearer realm=" + strconv.Quote(realm.String()) + ",service=" + strconv.Quote(t.image.Host) +
@@ -115,7 +115,7 @@ func (r *Resolver) issue(w http.ResponseWriter, request *http.Request) {
 		"expires_in": int(podLife / time.Second)})
 }
 
-// credential returns the pod's own credential for the source, or else the credential in the cluster's pull secret.
+// credential returns the credential for a source. At the image's own repository, the pod's credential takes precedence.
 func (p *pull) credential(at mirror.Location) mirror.Credential {
 	if at == p.target.image && p.pod != nil && p.pod.credential != (mirror.Credential{}) {
 		return p.pod.credential

@@ -126,9 +126,9 @@ func (p *pull) ask(ctx context.Context, offset int64,
 	}
 }
 
-// question returns the request to a source. If the client requests the digest of a tag with HEAD, question requests the
-// whole manifest from a mirror, because only the manifest proves that the digest is right. Exception: the source itself
-// gets a HEAD, because it is trusted, and because it may limit how often manifests are fetched.
+// question describes the request that the resolver sends to a registry. If the client requests a tag's digest with
+// HEAD, a mirror must send the whole manifest, because only the manifest proves that the digest is right. The image's
+// own registry still gets a HEAD, because it is trusted, and because it may limit how often manifests are fetched.
 func (p *pull) question(method string, at mirror.Location, offset int64) question {
 	if method == http.MethodHead && p.target.tag != "" && at != p.target.image {
 		method = http.MethodGet
@@ -146,8 +146,9 @@ var (
 	errUnread = errors.New("the client accepts no more bytes")
 )
 
-// end reports the skipped sources and logs the result. If no source was found, it sends the error to the client. If an
-// answer has begun but isn't complete, it breaks the connection.
+// end finishes a pull. If the client is gone, it breaks the connection. If the image's own registry wants credentials,
+// it asks for the pod's. Otherwise it reports and logs the skipped sources. If all failed, it sends the error to the
+// client. If an answer has begun but isn't complete, it breaks the connection.
 func (p *pull) end(w http.ResponseWriter, request *http.Request, err error) {
 	ctx := request.Context()
 	log := logr.FromContextOrDiscard(ctx).WithName("resolver").WithValues("image", p.target.name())

@@ -13,7 +13,7 @@ import (
 
 // sourcesOf lists the sources of a target. After the first request of a pull, containerd requests by digest, even for a
 // tag. So for a digest, the repository's latest pull decides whether mirrors for tags or for digests are used. After a
-// restart of the daemon, there is no latest pull, and sourcesOf lists both kinds of mirrors.
+// restart, or kindLife after the latest pull, sourcesOf lists both kinds of mirrors.
 func (r *Resolver) sourcesOf(rules mirror.Rules, t target, method string) []mirror.Location {
 	of := func(kind contract.PullKind) []mirror.Location { return rules.Sources(t.image, kind) }
 	switch kind, known := r.kinds.get(t.image); {
@@ -126,7 +126,7 @@ func (p *pull) limit() time.Duration {
 	return left
 }
 
-// failed records the fault of a source, and decides whether this request tries the source again.
+// failed records the fault of a source, and adds the source to the queue again if this request should retry it.
 func (p *pull) failed(at mirror.Location, f *fault) {
 	if n := p.setbacks(at, f.reason); f.reason == ReasonSlow && n == 0 && len(p.sources) > 0 ||
 		f.reason == ReasonBrokenOff && n < maxBrokenOff {

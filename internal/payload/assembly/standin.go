@@ -33,7 +33,7 @@ func WriteStandins(dir, version string) (payload.Manifest, error) {
 func standin(name, version string) io.Reader {
 	head := fmt.Sprintf("MZ\n%s\n%s\nstand-in, not a program\n", name, version)
 	noise := make([]byte, standinNoise)
-	// This Read never fails.
+	// Read of a ChaCha8 never fails.
 	_, _ = rand.NewChaCha8(sha256.Sum256([]byte(head))).Read(noise)
 	return io.MultiReader(bytes.NewReader([]byte(head)), bytes.NewReader(noise))
 }
