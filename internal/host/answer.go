@@ -39,8 +39,8 @@ func Call[T any](ctx context.Context, conn Conn, verb contract.Verb, request any
 }
 
 // DecodeAnswer decodes a host's answer. The uploaded daemon has the operator's version, so DecodeAnswer refuses what
-// this daemon never writes: unknown fields, trailing data, a missing result. Conditions and logs show problems in the
-// answer, so their reasons are checked, and their details are shortened and made printable.
+// this daemon never writes: unknown fields, trailing data, a missing result. Problems in the answer appear in
+// conditions and logs, so their reasons are checked, and their details are shortened and made printable.
 func DecodeAnswer[T any](raw []byte) (contract.Answer[T], error) {
 	var none, answer contract.Answer[T]
 	var envelope contract.Answer[json.RawMessage]

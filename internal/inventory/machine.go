@@ -27,7 +27,7 @@ type Machine struct {
 	// Owner is the set that replaces this Machine if it is deleted. It is nil for a Machine that a user created.
 	Owner *Owner
 	// Deleting: the Machine is being deleted. Ignored: the user wants the operator to ignore the Machine. ManagedBy is
-	// another API that manages the Machine, or empty. If it is set, this object is a copy of that API's Machine.
+	// another API that manages the Machine, or empty. If ManagedBy is set, this object is a copy of that API's Machine.
 	Deleting, Ignored bool
 	ManagedBy         string
 	// Port is the value of the annotation contract.SSHPortAnnotation, not parsed. It is empty without this annotation.

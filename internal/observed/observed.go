@@ -1,6 +1,6 @@
 // Package observed records how long this operator itself has seen a state of an object. The object may contain a date
 // for the state as well, but this date may be wrong. The operator uses the package before it acts on a state that has
-// lasted too long. The records are only in memory, so a new operator starts without any. The package never reads or
+// lasted too long. The records are only in memory, so a new operator starts without records. The package never reads or
 // changes an object in the cluster.
 package observed
 
@@ -48,8 +48,8 @@ type sight struct {
 // New returns a Log with the given clock.
 func New(now func() time.Time) *Log { return &Log{now: now, sights: map[key]sight{}} }
 
-// Lead records that this operator becomes the leader now. States that it saw before count as first seen now, because it
-// did not act on them before.
+// Lead records that this operator becomes the leader now. States that it saw before count as first seen now, because
+// the operator did not act on them before.
 func (l *Log) Lead() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -61,7 +61,7 @@ func (l *Log) Lead() {
 }
 
 // Since returns the start of a state that the object contains a date for. If the date differs from the date in the last
-// call, a new state has begun. what distinguishes several states of an object.
+// call, a new state has begun. The parameter what distinguishes several states of an object.
 func (l *Log) Since(object metav1.Object, what string, dated time.Time) policy.Since {
 	return l.look(key{object.GetUID(), object.GetName(), what}, dated, true)
 }

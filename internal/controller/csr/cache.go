@@ -10,7 +10,7 @@ import (
 // entryBytes is roughly the memory of an entry of a list or a map without its text. Owner references need the most.
 const entryBytes = 128
 
-// Trim reduces an object before it is stored in the cache: see cache.ByObject. It protects the operator's memory,
+// Trim reduces an object before it is stored in the cache: see cache.ByObject. Trim protects the operator's memory,
 // because every kubelet may create requests as large as etcd allows, and the cache stores the cluster's requests for a
 // day or longer. If a request is too large to be approved, Trim keeps only its identity and its decision. Otherwise,
 // Trim removes only managed fields from the metadata: an approval writes the cached object, and would delete missing

@@ -118,7 +118,7 @@ type reconciliation struct {
 	// node is the Node of this instance, or nil.
 	node   *corev1.Node
 	memory *memory
-	// record saves the status in the API server. status changes the status in memory.
+	// record saves the status in the API server. The field status changes the status only in memory.
 	record record
 	status reporter
 	slot   slot
@@ -299,7 +299,7 @@ func (c *reconciliation) check(ctx context.Context) (ctrl.Result, error) {
 		if err != nil {
 			return ctrl.Result{}, err
 		}
-		after := outcome.After // check again then, because the node may go down, or its daemon may die
+		after := outcome.After // check the node again then, because the node may go down, or its daemon may die
 		if outcome, err = c.journeys.disrupt.Next(ctx, view, kind); err != nil {
 			return ctrl.Result{}, err
 		}

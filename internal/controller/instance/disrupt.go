@@ -34,7 +34,7 @@ func (c *reconciliation) isUp(ctx context.Context) bool {
 	return c.parts.Access.Dial(work, c.instance, &c.memory.session).IsDone()
 }
 
-// joinInstead joins a host again whose node is down after a reboot. If the host hasn't rebooted, it reboots later.
+// If a node is down after a reboot, joinInstead joins its host again. A host that hasn't rebooted yet reboots later.
 func (c *reconciliation) joinInstead(ctx context.Context, node *corev1.Node,
 	why *contract.Problem) (ctrl.Result, error) {
 	if err := c.journeys.disrupt.WithdrawReboot(ctx, node); err != nil {

@@ -2,8 +2,8 @@
 // result in the status, in events and in metrics. The packages in internal/instance implement the steps.
 //
 // Only this package writes the status of a WindowsInstance. Exception: package csr records the key of a Machine's host
-// there. This package also writes the operator's labels, annotations and taints on Nodes. Exception: package orphan
-// writes them on Nodes without an instance.
+// in the status. This package also writes the operator's labels, annotations and taints on Nodes. Exception: package
+// orphan writes them on Nodes without an instance.
 package instance
 
 // +kubebuilder:rbac:groups=windowsmachineconfig.openshift.io,resources=windowsinstances,verbs=get;list;watch;patch;delete,namespace=openshift-windows-machine-config-operator

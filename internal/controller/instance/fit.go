@@ -18,7 +18,7 @@ const (
 )
 
 // fit shortens texts from a host or its kubelet to the lengths that the API accepts. Otherwise, a host could prevent
-// all writes of its status. fit doesn't shorten names.
+// all writes of its status.
 func fit(status *v1alpha1.WindowsInstanceStatus) {
 	status.Revision, status.HeldRevision = cut(status.Revision, maxRevision), cut(status.HeldRevision, maxRevision)
 	status.Phases = status.Phases[max(0, len(status.Phases)-maxPhases):]

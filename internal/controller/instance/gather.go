@@ -98,7 +98,7 @@ const (
 // errLags means that the cache does not contain the operator's last write yet.
 var errLags = errors.New("the cache lags behind")
 
-// knows records the instance's newest resource version. Versions of one object compare as numbers (KEP-5504).
+// knows records the instance's newest resource version. Versions of one object can be compared as numbers (KEP-5504).
 func (m *memory) knows(version string, now time.Time) {
 	if m.version != version {
 		m.version, m.versionAt = version, now

@@ -21,9 +21,9 @@ import (
 type joining struct{ *reconciliation }
 
 // mayJoin decides whether a host may join. If its node is in service, the join needs a slot in the rollout budget.
-// After a failed attempt, it needs a new slot, because other hosts may have got the earlier one. If the node was out of
-// service for long, only a change of its revision needs a slot. A host never joins at a new revision whose rollout is
-// halted.
+// After a failed attempt, the host needs a new slot, because other hosts may have got the earlier one. If the node was
+// out of service for long, only a change of its revision needs a slot. A host never joins at a new revision whose
+// rollout is halted.
 func (c joining) mayJoin(ctx context.Context) (policy.Verdict, error) {
 	free := policy.Verdict{Allowed: true, Why: "no pods are disrupted"}
 	status := &c.instance.Status
@@ -142,7 +142,7 @@ func (c joining) run(ctx context.Context) (ctrl.Result, error) {
 // showAfter is how long a phase may last before the status shows it.
 const showAfter = 2 * time.Second
 
-// runPhase saves the status only if the phase requests this, or if the phase takes longer than showAfter.
+// runPhase runs a phase. It saves the status only if the phase requests this, or takes longer than showAfter.
 func (c joining) runPhase(ctx, work context.Context, phase join.Phase) (journey.Outcome, error) {
 	shown, written := c.record.copy(), make(chan error, 1)
 	timer := time.AfterFunc(showAfter, func() { written <- shown.save(ctx) })
@@ -243,8 +243,8 @@ func (c joining) takeSlot(ctx context.Context) (again bool, waits *ending) {
 	return journey.JoinRevision(status) != revision, nil
 }
 
-// recovered reports whether a host that waits to join again has recovered, and needs no join. It returns false if the
-// first attempt only waits for the daemon's report, or while the operator prepares an upgrade over SSH.
+// recovered reports whether a host that waits to join again has recovered, and needs no join. It returns false while
+// the first attempt only waits for the daemon's report, and while the operator prepares an upgrade over SSH.
 func (c joining) recovered(ctx context.Context) (bool, error) {
 	status := &c.instance.Status
 	isLast := status.Phase == v1alpha1.PhaseConfirming && status.Failures == 0 && len(status.BootstrapCredentials) > 0

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// At most trials hosts are tried with a new key at the same time. A try takes about a second.
+	// trials is the maximum number of hosts on which a new key is tried at the same time. A try takes about a second.
 	trials = 16
 	// trialRetry is a safety net for a host that is in the queue for a try. Normally, an event ends the wait.
 	trialRetry = time.Minute
@@ -66,8 +66,8 @@ func (c *reconciliation) tryKey(ctx context.Context) (wait time.Duration) {
 	return c.notLetIn(ctx, key.Hash, outcome.Problem)
 }
 
-// hasNewSettings reports whether no login has succeeded since the user changed the connection settings. Exception:
-// KeyNotAuthorized says that the host refused another key, so the settings are correct.
+// hasNewSettings reports whether no login has succeeded with the user's new connection settings. If the reason is
+// KeyNotAuthorized, the host refused only the key, so the settings count as correct.
 func (c *reconciliation) hasNewSettings() bool {
 	condition := meta.FindStatusCondition(c.instance.Status.Conditions, v1alpha1.ConditionKeyAuthorized)
 	return condition != nil && condition.Status != metav1.ConditionTrue &&

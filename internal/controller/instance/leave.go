@@ -117,7 +117,7 @@ func (c leaving) mayLeave(ctx context.Context) (policy.Verdict, error) {
 	default: // a join is in progress: end it
 		c.pauseRejoin()
 	}
-	if status.HostKey != "" && status.NodeName != "" { // the removal needs SSH, so the key comes first
+	if status.HostKey != "" && status.NodeName != "" { // the removal needs SSH, so first check for the key
 		if key := c.parts.Access.HasKey(ctx, c.instance); !key.IsDone() {
 			return policy.Verdict{Reason: key.Problem.Reason, Why: key.Problem.Detail}, nil
 		}

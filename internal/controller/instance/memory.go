@@ -22,7 +22,7 @@ type memory struct {
 	uid     types.UID
 	key     types.NamespacedName
 	session journey.Session
-	// version is the newest resource version that the operator read or wrote. versionAt is when that was.
+	// version is the newest resource version that the operator read or wrote. versionAt is when it did so.
 	version   string
 	versionAt time.Time
 	// isBehind reports that the API server refused a write because the instance has a newer version.
@@ -39,7 +39,7 @@ type memory struct {
 	keyRequest string
 	// interrupt ends the work at the host. It is nil if there is no such work. Reconciler.mu guards it.
 	interrupt context.CancelCauseFunc
-	// failedIn is the phase of the last failed attempt. The status shows the reason until this phase succeeds.
+	// failedIn is the phase of the last failed attempt, as long as the status shows the reason of this failure.
 	failedIn v1alpha1.Phase
 	// isHurried reports that a user has ended the pause that follows the last failed attempt.
 	isHurried bool
@@ -69,7 +69,7 @@ func (r *Reconciler) recall(ctx context.Context) error {
 	return nil
 }
 
-// memory returns an instance's memory. If there is none, it creates one, and ends an earlier instance of this name.
+// memory returns or creates an instance's memory. It ends the work for an earlier instance with the same name.
 func (r *Reconciler) memory(instance *v1alpha1.WindowsInstance) *memory {
 	key := client.ObjectKeyFromObject(instance)
 	r.mu.Lock()
@@ -111,7 +111,7 @@ func (r *Reconciler) end(one *memory) {
 // errLeaving is the cause of the cancellation if the instance of a host is deleted.
 var errLeaving = errors.New("the removal of the instance was requested")
 
-// interruptible returns a context that interrupt cancels. Call ended after the work.
+// interruptible returns a context that the method interrupt cancels. The caller must call ended after the work.
 func (r *Reconciler) interruptible(ctx context.Context, one *memory) (work context.Context, ended func()) {
 	work, cancel := context.WithCancelCause(ctx)
 	r.mu.Lock()

@@ -39,8 +39,8 @@ const workers = 256
 const wakes = 8192
 
 // Setup adds the controller to a manager. It sets Live, Slots, Claims, Bounds and Observed in options. slots decides
-// which hosts may be disrupted. changed must receive an event when the result of options.Desired changes. misplaced
-// must receive a Node when the result of options.Misplaced changes for it.
+// which hosts may be disrupted. The channel changed must receive an event when the result of options.Desired changes.
+// The channel misplaced must receive a Node when the result of options.Misplaced changes for this Node.
 func Setup(mgr ctrl.Manager, options journey.Options, slots *rollout.Rollout, changed,
 	misplaced <-chan event.GenericEvent) error {
 	meters, err := newMeters(metrics.Registry)

@@ -34,11 +34,11 @@ type attempts struct {
 type attempt struct {
 	Hash     string      `json:"publicKeyHash"`
 	Machines []types.UID `json:"machines"`
-	// Newest is the latest creation time of these Machines. It is from the API server, like all dates of Machines.
+	// Newest is the latest creation time of the Machines. It is from the API server, like all dates of Machines.
 	Newest metav1.Time `json:"newest"`
 }
 
-// readAttempts reads the ConfigMap from the API server. all are the existing Machines that have an instance.
+// readAttempts reads the ConfigMap from the API server. The list all contains the Machines with an instance.
 func (r *Reconciler) readAttempts(ctx context.Context, hash string, all []dueMachine) (*attempts, error) {
 	stored := &corev1.ConfigMap{}
 	err := r.live.Get(ctx, client.ObjectKey{Namespace: r.options.Namespace, Name: contract.ReplacementsConfigMap},

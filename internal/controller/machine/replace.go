@@ -23,8 +23,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// recheck is how often the operator checks the Machines to replace without an event. Some of them can be replaced only
-// after some time.
+// recheck is the time until the operator checks the Machines to replace even without an event, because some of them can
+// be replaced only after some time.
 const recheck = 15 * time.Second
 
 // replaceAll deletes Machines whose hosts refuse the current key, so that their sets create replacements. again is the

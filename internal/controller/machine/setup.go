@@ -25,9 +25,9 @@ type Options struct {
 	Platform func(ctx context.Context) (contract.Platform, error)
 	// Changed receives an event whenever the result of Platform may have changed.
 	Changed <-chan event.GenericEvent
-	// View reads Machines for other controllers. The controller sets its cache. Others may use View before that.
+	// View reads Machines for other controllers. They may use the View before this controller sets the View's cache.
 	View *View
-	// Rollout decides which Machines may be deleted. View must be its option Sets.
+	// Rollout decides which Machines may be deleted. The option Sets of the Rollout must be the same View.
 	Rollout *rollout.Rollout
 	// Problems receives the reasons why Machines don't become nodes.
 	Problems *problem.State

@@ -67,8 +67,8 @@ func (s *starter) Start(ctx context.Context) error {
 	}
 }
 
-// missing returns why the operator can't watch Machines yet, or "". Before that, the controller must not start: if its
-// cache never gets a first list, the whole operator exits.
+// missing returns why the operator can't watch Machines yet, or "". While there is a reason, the controller must not
+// start: if its cache never gets a first list, the whole operator exits.
 func (s *starter) missing(ctx context.Context) (string, error) {
 	for _, list := range []client.ObjectList{&machinev1beta1.MachineList{}, &machinev1beta1.MachineSetList{}} {
 		err := s.mgr.GetAPIReader().List(ctx, list, client.InNamespace(contract.MachineAPINamespace), client.Limit(1))
@@ -98,7 +98,7 @@ func (s *starter) begin() error {
 	}
 	var reader client.Reader = machines
 	s.options.View.cached.Store(&reader)
-	// All Machines share one request, because they depend on each other: of two with the same address, one must wait.
+	// All Machines share one request, because they depend on each other: if two have the same address, one must wait.
 	all := watch.One(contract.MachineAPINamespace, "all")
 	look, news := handler.EnqueueRequestsFromMapFunc(all), batch.News(all)
 	retries := workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](time.Second, errorRetry)

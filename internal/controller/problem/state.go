@@ -80,7 +80,7 @@ func OfCreate(instance string, err error) (*contract.Problem, error) {
 // named is the maximum number of details that Sum includes for each reason.
 const named = 3
 
-// Sum merges problems with the same reason, because hundreds of hosts may have one problem, and sorts by reason.
+// Sum sorts problems by reason, and merges problems with the same reason, because many hosts may have one problem.
 func Sum(problems []*contract.Problem) (all []*contract.Problem) {
 	details := map[contract.Reason][]string{}
 	for _, problem := range problems {

@@ -13,8 +13,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// ensure creates an object in the operator's namespace if it doesn't exist. fill sets the desired content on the
-// existing object, or on a new one. If this changes the object, ensure updates it. It replaces an object of a revision,
+// ensure creates an object in the operator's namespace if it doesn't exist. The function fill sets the desired content
+// of the existing or new object. If this changes the object, ensure updates it. It replaces an object of a revision,
 // because such objects are immutable.
 func ensure[T any, P interface {
 	*T

@@ -187,7 +187,7 @@ func (p *publisher) render(ctx context.Context, config *v1alpha1.WindowsMachineC
 	})
 }
 
-// If nothing can be rendered, wait maintains the revision that was published last, because joined nodes still use it.
+// wait handles a pass in which nothing can be rendered: it maintains the last revision, because joined nodes use it.
 func (p *publisher) wait(ctx context.Context, problems []*contract.Problem) error {
 	for _, problem := range problems {
 		logf.FromContext(ctx).V(1).Info("hosts can't join", "reason", problem.Reason, "detail", problem.Detail)

@@ -93,8 +93,8 @@ func (p *publisher) setup(mgr ctrl.Manager) error {
 	return b.Complete(p)
 }
 
-// contentChanged selects events about an input that appears, disappears, or changes the content that the operator
-// reads. It ignores other updates, such as status updates.
+// contentChanged selects the creation and deletion of an input, and changes of the content that the operator reads. It
+// ignores other updates, such as status updates.
 func contentChanged(input cluster.Input) predicate.Predicate {
 	matters := func(o client.Object) bool { return input.Content(o) != "" }
 	return predicate.And(watch.Named(input.Object.GetNamespace(), input.Object.GetName()), predicate.Funcs{

@@ -34,7 +34,7 @@ type state struct {
 	problems []*contract.Problem
 	// late is a failure that has kept the published state outdated for too long, or nil.
 	late *contract.Problem
-	// read is the facts that were read last, published or not. It is nil if no facts have been read.
+	// read contains the facts that were read last, published or not. It is nil if no facts have been read.
 	read *blueprint.Facts
 }
 

@@ -94,7 +94,7 @@ func (p *publisher) used(ctx context.Context) (map[string]bool, error) {
 	return all, nil
 }
 
-// retire deletes a ConfigMap or Secret of the operator. If there is no reason (why), it does nothing.
+// retire deletes a ConfigMap or Secret of the operator. If the parameter why is empty, retire does nothing.
 func (p *publisher) retire(ctx context.Context, object client.Object, why string) error {
 	if why == "" || !isOurs(object) || !object.GetDeletionTimestamp().IsZero() { // it may be kept by a finalizer
 		return nil

@@ -48,7 +48,7 @@ const (
 	waitingRetry  = time.Minute
 	conflictRetry = time.Second
 	troubleRetry  = 10 * time.Second
-	// news is the size of the channel of Answers. If it is full, events are lost, and instances check after a minute.
+	// news is the size of the channel of Answers. A full channel loses events, and instances check after a minute.
 	news = 8192
 )
 
@@ -201,7 +201,7 @@ func (r *Rollout) Withdraw(ctx context.Context, machine string) error {
 
 // decide makes one decision. It first decides from the cache. If this decision would change the list or delete a
 // Machine, decide reads the API server and decides again. If given.Uses names an instance that is about to use its
-// slot, decide reads the API server at once. given contains only what the caller knows.
+// slot, decide reads the API server at once. The parameter given contains only what the caller knows.
 func (r *Rollout) decide(ctx context.Context, given policy.RolloutState) (decision policy.RolloutDecision, err error) {
 	r.deciding.Lock()
 	defer r.deciding.Unlock()

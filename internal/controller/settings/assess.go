@@ -29,9 +29,9 @@ type Facts struct {
 	// DesiredRevision is the published revision, or empty if this process has published nothing yet. In this case, the
 	// revision in the status is kept: nodes have this revision, and the publisher uses its salt again.
 	DesiredRevision string
-	// Refused are the problems of settings that are not passed to nodes. Kubelet is the current part of kubelet's
-	// configuration, or nil. Rendered is the generation of the settings for both. If Known is false, this process has
-	// published nothing yet, and the status keeps its old values.
+	// Refused are the problems of settings that are not passed to nodes. Kubelet is the user's current part of
+	// kubelet's configuration, or nil. Rendered is the generation of the settings for both. If Known is false, this
+	// process has published nothing yet, and the status keeps its old values.
 	Refused    []*contract.Problem
 	Kubelet    []byte
 	Known      bool
@@ -39,7 +39,7 @@ type Facts struct {
 	Generation int64
 	// Warning is a likely problem of the cluster's network, or nil.
 	Warning *contract.Problem
-	// Missing are programs that nodes of this cluster need and the payload lacks. It is valid if IsMissingKnown.
+	// Missing are programs that nodes of this cluster need and the payload lacks. The list is valid if IsMissingKnown.
 	Missing        []payload.Missing
 	IsMissingKnown bool
 	// Config is the settings, or nil while they are unknown.
@@ -122,7 +122,7 @@ func complete(status *v1alpha1.WindowsMachineConfigStatus, f Facts) {
 	set(status, f, v1alpha1.ConditionPayloadComplete, len(off) == 0, reasonAsExpected, reasonFeatures, message)
 }
 
-// accepted reports which settings are applied. Its condition is about the generation that was rendered, because a later
+// accepted reports which settings are applied. The condition is about the generation that was rendered, because a later
 // generation may not be applied yet.
 func accepted(status *v1alpha1.WindowsMachineConfigStatus, f Facts) {
 	if !f.Known {

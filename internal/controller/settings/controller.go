@@ -140,8 +140,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	return ctrl.Result{RequeueAfter: r.again(config.Status, facts)}, nil
 }
 
-// restore creates the object, at once if it never existed. Otherwise, it first waits for restoreAfter, because a user
-// may be replacing the object. Then it creates the object with the last spec.
+// restore creates the object. If the object existed before, restore first waits for restoreAfter, because a user may be
+// replacing the object, and then creates the object with the last spec.
 func (r *Reconciler) restore(ctx context.Context, last *v1alpha1.WindowsMachineConfig) (ctrl.Result, error) {
 	wanted := &v1alpha1.WindowsMachineConfig{ObjectMeta: metav1.ObjectMeta{Name: contract.MachineConfigObject},
 		Spec: last.Spec}

@@ -52,8 +52,8 @@ type Reconciler struct {
 	now         func() time.Time
 }
 
-// Setup adds the controller to a manager. namespace is the operator's. problems collects why valid entries have no
-// instance.
+// Setup adds the controller to a manager. namespace is the operator's namespace. problems collects why valid entries
+// have no instance.
 func Setup(mgr ctrl.Manager, namespace string, problems *problem.State) error {
 	r := &Reconciler{client: mgr.GetClient(), live: mgr.GetAPIReader(),
 		events: mgr.GetEventRecorder(contract.OperatorServiceAccount), namespace: namespace,

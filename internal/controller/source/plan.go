@@ -20,7 +20,7 @@ type update struct {
 	entry    inventory.Entry
 }
 
-// decide compares entries and instances. It removes the instance of a deleted entry, but not of an invalid one.
+// decide compares entries and instances. It removes the instance of a deleted entry, but not that of an invalid entry.
 func decide(entries []inventory.Entry, rejected []inventory.Rejected, instances []v1alpha1.WindowsInstance) plan {
 	p := plan{rejected: rejected}
 	named, taken := index(instances)

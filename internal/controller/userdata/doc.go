@@ -1,6 +1,6 @@
-// Package userdata publishes the user data of new Machines. It contains the SSH key that their hosts must accept or,
-// without a key, a command that makes these hosts join by themselves. The package also maintains the SSH host key that
-// identifies a Machine's host at first contact.
+// Package userdata publishes the user data of new Machines. This user data contains the SSH key that their hosts must
+// accept or, without a key, a command that makes these hosts join by themselves. The package also maintains the SSH
+// host key that identifies a Machine's host at first contact.
 //
 // The operator runs it. The journeys of internal/instance ask FirstContact which host key a host should have at first
 // contact. A change of the user data affects only new Machines.

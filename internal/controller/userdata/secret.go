@@ -18,8 +18,8 @@ import (
 // wanted is the desired content of a Secret with user data. hostKey is "<type> <base64>" or empty.
 type wanted struct{ script, publicKeyHash, hostKey string }
 
-// into changes only the operator's part of a Secret, because users may set keys that machine controllers read. If the
-// script already contained this host key, the time of its publication stays the same.
+// The method into changes only the operator's part of a Secret, because users may set keys that machine controllers
+// read. If the script already contained this host key, the time of the key's publication stays the same.
 func (w wanted) into(s *corev1.Secret, now time.Time) {
 	if s.Data == nil {
 		s.Data = map[string][]byte{}

@@ -60,7 +60,7 @@ type Checker struct {
 	changed  chan event.GenericEvent
 	// nodes contains the findings on each node, by node name. pending contains the findings about pods without a node.
 	// fresh contains the findings whose events this pass writes. reported contains all findings with an event since the
-	// time forgotten. Only Start accesses these fields.
+	// time in the field forgotten. Only Start accesses these fields.
 	nodes     map[string]*known
 	pending   known
 	fresh     []finding

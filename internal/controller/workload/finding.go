@@ -16,7 +16,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// found identifies an event. It has a namespace, because a pod's owner reference may have a UID of another namespace.
+// found identifies an event. It includes the namespace, because an owner reference may have a foreign UID.
 type found struct {
 	namespace string
 	owner     types.UID
@@ -51,8 +51,8 @@ func owner(pod *corev1.Pod) *corev1.ObjectReference {
 		Name: made.Name, UID: made.UID}
 }
 
-// few adds a finding to a list, and keeps the first few, sorted by reason and then by pod name. The first reason
-// becomes the reason of a condition, and should change less often than the names of pods do.
+// few adds a finding to a list, sorts the list by reason and then by pod name, and keeps the first findings. A
+// condition shows the first reason. Because the list is sorted by reason first, this reason rarely changes.
 func few(first []finding, f finding) []finding {
 	first = append(first, f)
 	slices.SortFunc(first, func(a, b finding) int {

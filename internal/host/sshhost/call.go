@@ -99,7 +99,7 @@ func (c *conn) commandLine(verb contract.Verb, id string) string {
 }
 
 // forget deletes the answer, and the request if the daemon didn't. Because the files may contain secrets, forget must
-// delete them even if ctx has ended. So it has its own timeout. If forget fails, the answer is still valid, and the
+// delete them even if ctx has ended. So forget has its own timeout. If forget fails, the answer is still valid, and the
 // next connection deletes the files.
 func (c *conn) forget(ctx context.Context, id string) {
 	if c.Err() != nil {

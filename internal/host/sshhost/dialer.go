@@ -67,7 +67,7 @@ func New(o Options) *Dialer {
 }
 
 // Dial implements host.Dialer. If the private key can't be used, the reason of the problem is PrivateKeyInvalid. If ctx
-// is cancelled, it returns ctx's error. If the deadline of ctx passes, the error wraps the problem and ctx's error.
+// is cancelled, Dial returns ctx's error. If the deadline of ctx passes, the error wraps the problem and ctx's error.
 func (d *Dialer) Dial(ctx context.Context, target host.Target) (host.Conn, error) {
 	address := net.JoinHostPort(target.Address, strconv.Itoa(cmp.Or(target.Port, contract.SSHPort)))
 	signer, err := parseSigner(target.PrivateKey)

@@ -11,8 +11,8 @@ import (
 
 var errHostKeyDiffers = errors.New("the host key differs")
 
-// hostKeyCheck compares a host's key with the expected key. The SSH library calls callback from its own goroutines,
-// once in the handshake and again at each change of the session keys.
+// hostKeyCheck compares a host's key with the expected key. The SSH library calls the method callback from its own
+// goroutines, once in the handshake and again at each change of the session keys.
 type hostKeyCheck struct {
 	// expected is nil if any key is accepted.
 	expected ssh.PublicKey

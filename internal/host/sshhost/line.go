@@ -66,13 +66,13 @@ func (c *conn) lose(cause error) {
 		cause = io.EOF
 	}
 	c.cause = cause
-	// Close the wire first. It ends all pending operations, including a write that a silent peer never reads.
+	// Close the wire first. This ends all pending operations, including a write that a silent peer never reads.
 	_ = c.wire.Close()
 	_ = c.client.Close()
 	close(c.gone)
 }
 
-// lostWhile returns the problem that the connection was lost. doing describes the operation that was in progress.
+// lostWhile returns the problem of a lost connection. The text doing describes the operation that was in progress.
 func (c *conn) lostWhile(doing string) *contract.Problem {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -102,7 +102,7 @@ func (c *conn) during(ctx context.Context, doing string, work func() error) erro
 	return nil
 }
 
-// briefly does the same as during, but with the time limit of a small step. Keepalives don't extend this time limit.
+// briefly is like the method during, but with the time limit of a small step. Keepalives don't extend this limit.
 func (c *conn) briefly(ctx context.Context, doing string, work func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, c.options.SetupTimeout)
 	defer cancel()

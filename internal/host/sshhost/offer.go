@@ -10,9 +10,9 @@ import (
 // msgKexInit is SSH_MSG_KEXINIT, which starts a key exchange: RFC 4253, section 7.1.
 const msgKexInit = 20
 
-// offered returns the host key algorithms that a host offers, or nil if it can't parse them. It parses the host's first
-// bytes: the greeting lines and the first packet, which isn't encrypted. These bytes are authentic, because the host
-// signs their hash with its host key, and the library verifies the signature.
+// offered parses the first bytes from a host, and returns the host key algorithms that the host offers, or nil if
+// parsing fails. The first bytes are the greeting lines and the first packet, which isn't encrypted. They are
+// authentic, because the host signs their hash with its host key, and the library verifies the signature.
 func offered(first []byte) []string {
 	for isGreeting := true; isGreeting; {
 		line, rest, more := bytes.Cut(first, []byte("\n"))

@@ -10,7 +10,7 @@ import (
 
 const (
 	// leastRate is the minimum rate of a transfer in bytes per second. A slower host would occupy a worker that other
-	// hosts need. At this rate, half that of a slow line, a payload of 300 MB takes 2.5 hours.
+	// hosts need. At this rate, which is half the rate of a slow line, a payload of 300 MB takes 2.5 hours.
 	leastRate = 32 << 10
 	// leastTime is the time limit for each part of a transfer, and for the end of a transfer. It is longer than the
 	// keepalive timeout, and longer than the delay that a virus scanner adds at the end of a file.
@@ -23,7 +23,7 @@ var errSlow = fmt.Errorf("the host takes less than %d KiB of a transfer in a sec
 
 // pace wraps the content of a transfer. If the receiver is slower than the minimum rate, Read fails. If the receiver
 // doesn't read at all, the timer fires at the end of the time for the current part. The time during which the receiver
-// waits for content doesn't count. late is called when the receiver is too slow.
+// waits for content doesn't count. The function late is called when the receiver is too slow.
 type pace struct {
 	content io.Reader
 	clock   clock.PassiveClock

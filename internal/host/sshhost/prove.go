@@ -159,7 +159,7 @@ func (p keyProof) prove(keys []ssh.PublicKey) (proven []string, err error) {
 	return proven, nil
 }
 
-// verify checks the answer: a signature per requested key, in order. The proven keys have the form of authorizedLine.
+// verify checks the answer: a signature for each key, in the same order. It returns each proven key's authorizedLine.
 func (p keyProof) verify(asked []ssh.PublicKey, answer []byte) (map[string]bool, error) {
 	proven := map[string]bool{}
 	for _, key := range asked {

@@ -48,8 +48,8 @@ func (c *conn) Upload(ctx context.Context, daemon host.Blob) (sent int64, err er
 	return sent, nil
 }
 
-// doubt deletes a damaged daemon: the preflight reports a wrong digest, or several connections uploaded the daemon in
-// parts and it doesn't start. The next Upload then sends the whole daemon again.
+// doubt deletes a daemon that seems damaged: the preflight reports a wrong digest, or several connections uploaded
+// parts of the daemon and it doesn't start. The next Upload then sends the whole daemon again.
 func (c *conn) doubt(ctx context.Context, answer []byte, failed error) {
 	p, isProblem := contract.AsProblem(failed)
 	broken := c.patched && isProblem && p.Reason == contract.ReasonDaemonCallFailed

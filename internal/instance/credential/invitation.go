@@ -22,9 +22,9 @@ import (
 // joinLifetime is the lifetime of the token in a command, unless the instance sets a lifetime.
 const joinLifetime = 24 * time.Hour
 
-// Publish creates the objects for a host that joins by itself: the Secret for its calls, the host's right to read and
-// write this Secret, and the Secret with the host's command. command returns the command for a token. If a command is
-// already published, Publish doesn't change it.
+// Publish creates the objects for a host that joins by itself: the Secret for the operator's calls, the host's right to
+// read and write this Secret, and the Secret with the host's command. command returns the command for a token. If a
+// command is already published, Publish doesn't change it.
 func (i Issuer) Publish(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	command func(token string) (string, error)) error {
 	if err := i.OpenCalls(ctx, instance); err != nil {
@@ -92,12 +92,12 @@ func (i Issuer) record(ctx context.Context, name string, values map[string]strin
 	return nil
 }
 
-// OpenCalls creates the Secret for the calls of a host, and the host's right to read and write this Secret. Both are
-// deleted with the instance. A repeated call does nothing.
+// OpenCalls creates the Secret for the operator's calls to a host, and the host's right to read and write this Secret.
+// Both are deleted with the instance. A repeated call does nothing.
 func (i Issuer) OpenCalls(ctx context.Context, instance *v1alpha1.WindowsInstance) error {
 	id := policy.HostID(instance)
 	meta := i.owned(contract.CallSecretPrefix+id, instance)
-	// The Secret comes first: a host that may read it and finds none leaves, as if its instance had been deleted.
+	// Create the Secret first: a host that may read the Secret but finds none leaves, as if its instance were gone.
 	_, err := i.Client.CoreV1().Secrets(i.Namespace).Create(ctx, &corev1.Secret{ObjectMeta: meta},
 		metav1.CreateOptions{})
 	if err == nil || apierrors.IsAlreadyExists(err) {

@@ -31,7 +31,7 @@ type Tokens interface {
 // Token is a token of the node bootstrapper.
 type Token struct {
 	Text string
-	// ID is the token's id at the API server. It is not secret, but Text is.
+	// ID is the token's id at the API server. Unlike Text, it is not secret.
 	ID string
 	// Expires is when the token becomes invalid.
 	Expires time.Time
@@ -118,7 +118,7 @@ func (i Issuer) remove(ctx context.Context, name string) error {
 }
 
 // owned returns the metadata of an object that the garbage collector deletes after the instance, even if a user removed
-// the instance's finalizer. It doesn't block the instance's deletion, because that would need another right.
+// the instance's finalizer. The object doesn't block the instance's deletion, because that needs another right.
 func (i Issuer) owned(name string, instance *v1alpha1.WindowsInstance) metav1.ObjectMeta {
 	version, kind := v1alpha1.GroupVersion().WithKind("WindowsInstance").ToAPIVersionAndKind()
 	return metav1.ObjectMeta{Name: name, Namespace: i.Namespace, OwnerReferences: []metav1.OwnerReference{

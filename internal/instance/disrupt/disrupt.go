@@ -1,6 +1,6 @@
-// Package disrupt upgrades a node, rolls it back to its previous revision, or reboots its host. It requests this from
-// the node's daemon with annotations of the Node, and never contacts a host. It gathers the facts for
-// policy.NextUpgrade, which decides what to do next. The instance controller calls this package.
+// Package disrupt upgrades a node, rolls it back to its previous revision, or reboots its host. The package requests
+// these changes from the node's daemon with annotations of the Node, and never contacts a host. It gathers the facts
+// for policy.NextUpgrade, which decides what to do next. The instance controller calls this package.
 package disrupt
 
 import (
@@ -21,16 +21,16 @@ import (
 // Disrupt upgrades and reboots nodes.
 type Disrupt struct{ *journey.Parts }
 
-// stuckRetry is how often a node that can neither continue nor roll back is checked. Normally, an event about its Node
-// comes earlier.
+// stuckRetry is how often the operator checks a node that can neither continue nor roll back. Normally, an event about
+// the Node comes earlier.
 const stuckRetry = time.Minute
 
 // Controller is the part of the instance controller that Disrupt calls in one reconcile.
 type Controller interface {
 	// Save writes the status of the instance if it has changed.
 	Save(ctx context.Context) error
-	// Take requests a slot in the rollout budget. If the host gets the slot, Take calls granted to change the status,
-	// and saves slot and status in one write. After a repeated call, the host keeps its slot or request.
+	// Take requests a slot in the rollout budget. If the host gets the slot, Take calls granted, which changes the
+	// status, and saves slot and status in one write. After a repeated call, the host keeps its slot or request.
 	Take(ctx context.Context, granted func()) (policy.Verdict, error)
 	// Note reports the events and metrics of an outcome. A repeated call reports them again.
 	Note(ctx context.Context, outcome journey.Outcome)
@@ -100,8 +100,8 @@ func (d *Disrupt) Next(ctx context.Context, view *View, kind v1alpha1.ActivityKi
 	return journey.Outcome{After: journey.CallRetry, IsUnreported: true}, nil
 }
 
-// If a node lost its slot during a pause of the rollout, keepSlot requests a slot again. If the node was only being
-// drained, keepSlot first returns it to service, because it may wait long for its slot.
+// keepSlot requests a slot again if a node lost its slot, for example because a user paused the host. If the node was
+// only being drained, keepSlot first returns the node to service, because the node may wait long for a slot.
 func (d *Disrupt) keepSlot(ctx context.Context, view *View) (outcome journey.Outcome, ends bool) {
 	status := &view.Instance.Status
 	activity := status.Activity
@@ -213,7 +213,7 @@ func (d *Disrupt) carryOut(ctx context.Context, view *View, row policy.UpgradeRo
 	return outcome, true
 }
 
-// toStep begins a step, and records when. Exception: the verification of an upgrade keeps the time of the request.
+// toStep begins a step, and records the time. Exception: the verification of an upgrade keeps the time of the request.
 func (d *Disrupt) toStep(view *View, step v1alpha1.Step) {
 	activity := view.activity()
 	if activity.Step == step {
@@ -241,8 +241,9 @@ func (d *Disrupt) leaveStep(view *View, step v1alpha1.Step) {
 	d.toStep(view, step)
 }
 
-// granted records the start of the disruption in the same write as the slot. If a reboot lost its slot during a pause,
-// its step begins again: the daemon may not have received the earlier approval.
+// granted records the start of the disruption. Take saves this record and the slot in one write. The time of a reboot
+// always begins again: if a user paused the host during the reboot, the daemon may not have received the approval that
+// the operator wrote before the pause.
 func (d *Disrupt) granted(ctx context.Context, view *View) {
 	status, now := &view.Instance.Status, journey.Seconds(d.Now())
 	activity := status.Activity
@@ -262,11 +263,11 @@ func (d *Disrupt) granted(ctx context.Context, view *View) {
 	}
 }
 
-// slotRetry is how often a node that waits for its slot is checked. Normally, an event comes earlier.
+// slotRetry is how often the operator checks a node that waits for its slot. Normally, an event comes earlier.
 const slotRetry = time.Minute
 
-// takeSlot requests a slot in the rollout budget. If it is too early for the next try, or if a host that must join
-// again has no private key, takeSlot returns a wait. ends is false if the node has its slot.
+// takeSlot requests a slot in the rollout budget. If it is too early for the next try, or if the operator has no
+// private key for a host that must join again, takeSlot returns a wait. ends is false if the node has its slot.
 func (d *Disrupt) takeSlot(ctx context.Context, view *View) (outcome journey.Outcome, ends bool) {
 	activity, node, log := view.activity(), view.Node.Name, logf.FromContext(ctx)
 	if view.isOverSSH {
@@ -321,8 +322,8 @@ func lastTry(activity *v1alpha1.Activity, node string) *contract.Problem {
 }
 
 // fail ends a failed step. If the daemon was not asked for the new revision yet, the node returns to service and is
-// tried again later, so that other nodes can continue. Otherwise, the node is rolled back. If there is no previous
-// revision, or if the host does not come back from a reboot, the node keeps its state and its slot.
+// tried again later, so that other nodes can continue. Otherwise, the node is rolled back. Exception: if there is no
+// previous revision, or if the host does not come back from a reboot, the node keeps its state and its slot.
 func (d *Disrupt) fail(ctx context.Context, view *View, facts policy.UpgradeFacts,
 	problem *contract.Problem) (outcome journey.Outcome, ends bool) {
 	status := &view.Instance.Status
@@ -351,7 +352,7 @@ func (d *Disrupt) fail(ctx context.Context, view *View, facts policy.UpgradeFact
 	return outcome, true
 }
 
-// tryLater returns the node to service until the next try. result is empty if the disruption failed.
+// tryLater returns the node to service until the next try. The parameter result is empty if the disruption failed.
 func (d *Disrupt) tryLater(ctx context.Context, view *View, result string, why *contract.Problem) journey.Outcome {
 	status := &view.Instance.Status
 	activity := status.Activity

@@ -14,11 +14,11 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// stageRetry is how often a daemon that fetches its payload is checked. Normally, its report comes earlier.
+// stageRetry is how often the operator checks a daemon that fetches its payload. Normally, a report comes earlier.
 const stageRetry = time.Minute
 
 // isDownUnreported reports whether a node was not Ready even before the operator requested the revision, and its daemon
-// has reported nothing about the request. The host may be off, so the revision is not the cause.
+// has reported nothing about the request. In this case, the host may be off, and the revision is not the cause.
 func (d *Disrupt) isDownUnreported(view *View) bool {
 	update, node := view.activity(), view.Node
 	down := d.Observed.NotReady(node)
@@ -45,8 +45,8 @@ func (d *Disrupt) isUndrained(ctx context.Context, view *View) bool {
 		requestedOf(view.Node) != "" && requestedOf(view.Node) != update.Revision && d.drains(ctx, view)
 }
 
-// drains reports whether the upgrade or reboot needs a drain. An upgrade compares the new revision with both the
-// previous and the last requested revision, because the host may be between these two.
+// drains reports whether the upgrade or reboot needs a drain. For an upgrade, drains compares the new revision with
+// both the previous and the last requested revision, because the host may be between these two.
 func (d *Disrupt) drains(ctx context.Context, view *View) bool {
 	activity := view.activity()
 	if activity.Kind == v1alpha1.ActivityReboot {
@@ -74,7 +74,7 @@ func (d *Disrupt) lacksPayload(ctx context.Context, view *View, staging policy.S
 		d.Revisions.Compare(ctx, view.Instance.Status.DesiredRevision, *desired).Payload
 }
 
-// quiet returns how long a wait is not reported. If only services restart, users need no report of a short wait.
+// quiet returns for how long a wait is not reported. If only services restart, users need no report of a short wait.
 func (d *Disrupt) quiet(ctx context.Context, view *View) time.Duration {
 	if d.drains(ctx, view) {
 		return 0
@@ -112,11 +112,11 @@ func (d *Disrupt) facts(ctx context.Context, view *View) policy.UpgradeFacts {
 	return f
 }
 
-// well is the key in observed.Log for how long a node in verification has been healthy.
+// well is a key in observed.Log. Its record shows since when a node in verification has been healthy.
 const well = "well"
 
-// settles returns how long a healthy node must remain healthy, or 0 or less if it has settled. If the node was not
-// Ready for a moment, the time begins again.
+// settles returns for how much longer a healthy node must stay Ready. If this time is over, the result is 0 or less. If
+// the node was not Ready for a moment, the time begins again.
 func (d *Disrupt) settles(view *View) time.Duration {
 	since := d.Observed.Since(view.Instance, well, policy.ReadyCondition(view.Node).LastTransitionTime.Time)
 	return view.Bounds.Settle - d.Now().Sub(since.Seen)
@@ -159,9 +159,9 @@ type Fetch struct {
 }
 
 // nothingSince returns when the daemon stopped receiving its payload. If the daemon has not reported since the request,
-// the result is when the step began. While the daemon receives data, the result is zero. Only a falling number of
+// the result is the start of the step. While the daemon receives data, the result is zero. Only a falling number of
 // missing programs counts as progress. If the daemon reports a problem of the host, such as a full disk, the result is
-// zero as well, because the problem would also occur over SSH. But such a report doesn't restart the time.
+// zero as well, because the problem would also occur over SSH. Such a report doesn't restart the time.
 func (d *Disrupt) nothingSince(view *View) policy.Since {
 	why, fetch := view.Node.Annotations[contract.StageStatusAnnotation], view.Fetch
 	missing := stillMissing(why)
@@ -188,7 +188,7 @@ func (d *Disrupt) stepSince(view *View) policy.Since {
 	return d.Observed.Since(view.Instance, "step", view.activity().Since.Time)
 }
 
-// stillMissing returns how many programs a daemon must still fetch according to its report. Without a number, it is 0.
+// stillMissing returns the number of missing programs in a daemon's report, or 0 if the report contains no number.
 func stillMissing(why string) (n int) {
 	if _, err := fmt.Sscanf(why, string(contract.ReasonStaging)+": %d of ", &n); err != nil {
 		return 0
@@ -230,7 +230,7 @@ func (d *Disrupt) lacks(view *View) *contract.Problem {
 	return nil
 }
 
-// lacksBack returns why a node is not healthy at its previous revision, or nil. since is a part of the message.
+// lacksBack returns why a node is not healthy at its previous revision, or nil. The text since is part of the message.
 func (d *Disrupt) lacksBack(view *View, reason contract.Reason, since string) *contract.Problem {
 	update, node, held := view.activity(), view.Node, view.Instance.Status.HeldRevision
 	ready, message := journey.NodeReady(node)
@@ -316,8 +316,8 @@ func (d *Disrupt) fetches(view *View, reason contract.Reason) journey.Outcome {
 }
 
 // goesBack returns the wait until a node is healthy at its previous revision. This wait has no time limit, because
-// there is no other revision to try: if the wait takes too long, goesBack reports it. The node keeps its slot, because
-// it is out of service anyway.
+// there is no other revision to try. If the wait takes too long, goesBack only reports this. The node keeps its slot,
+// because the node is out of service anyway.
 func (d *Disrupt) goesBack(view *View, reason contract.Reason) journey.Outcome {
 	update, since := view.activity(), ""
 	_, left := d.Daemons.Unresponsive(view.Instance, view.Node)

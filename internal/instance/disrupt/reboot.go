@@ -19,10 +19,10 @@ const (
 	rebootVerifyTimeout = 20 * time.Minute
 	// MaxReboots is the maximum number of consecutive reboots of a host that still requests a reboot.
 	MaxReboots = 3
-	// rebootsInARow is the maximum time between two consecutive reboots. If a host withdraws its request in between,
-	// the reboots are still consecutive, because the withdrawal may last only a moment.
+	// If a host requests a reboot within rebootsInARow after its last reboot, the two reboots are consecutive, even if
+	// the host withdrew its request in between, because the withdrawal may last only a moment.
 	rebootsInARow = time.Hour
-	// againRetry is when the operator checks again whether a reboot is still requested. A new request causes an event.
+	// againRetry is the pause before the next check for a request. A new request also causes an event.
 	againRetry = time.Minute
 )
 
@@ -106,7 +106,7 @@ func HasRebooted(reboot *v1alpha1.Activity, node *corev1.Node) bool {
 }
 
 // IsToVerify reports whether a reboot must be verified before other work, because the host joined again after the
-// request. Until the time of the next try, the daemon may still report the boot.
+// request. Until the time of the next try, the daemon may still report that the host has rebooted.
 func IsToVerify(reboot *v1alpha1.Activity, node *corev1.Node, now time.Time) bool {
 	if reboot == nil || reboot.Begun() || reboot.BootID == "" {
 		return false
@@ -121,7 +121,7 @@ func isAnotherBoot(reboot *v1alpha1.Activity, node *corev1.Node) bool {
 	return reboot.BootID != "" && boot != "" && reboot.BootID != boot
 }
 
-// needsNoReboot finishes a reboot that has happened, and refuses another after MaxReboots.
+// needsNoReboot finishes a reboot that has happened, and refuses another reboot after MaxReboots reboots.
 func (d *Disrupt) needsNoReboot(ctx context.Context, view *View) (outcome journey.Outcome, ends bool) {
 	status, node := &view.Instance.Status, view.Node
 	ready, message := journey.NodeReady(node)

@@ -9,8 +9,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// sameVersion reports whether a kubelet has the wanted version. It ignores differences between builds. If the wanted
-// version can't be parsed, every reported version is right.
+// sameVersion reports whether a kubelet has the wanted version. It ignores differences between builds. If either
+// version can't be parsed, every reported version is accepted.
 func sameVersion(reported, wanted string) bool {
 	r, err := version.ParseGeneric(reported)
 	if err != nil {

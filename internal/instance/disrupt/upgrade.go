@@ -17,15 +17,15 @@ import (
 // delay, the time of the step begins with the request.
 const switchDelay = time.Minute
 
-// Resumed restarts the time of an upgrade after a pause, because nothing checked the node during the pause. Exception:
-// the time of a rollback continues, because it only determines when a slow rollback is reported.
+// Resumed restarts the time of an upgrade after a user paused the host, because nothing checked the node meanwhile.
+// Exception: the time of a rollback continues, because it only determines when a slow rollback is reported.
 func Resumed(status *v1alpha1.WindowsInstanceStatus, at time.Time) {
 	if update := status.Upgrade(); update.Begun() && update.Step != v1alpha1.StepRollingBack {
 		update.Since = journey.Seconds(at)
 	}
 }
 
-// aim begins an upgrade to the desired revision, or redirects a begun upgrade to it.
+// aim begins an upgrade to the desired revision, or redirects an upgrade that has begun to this revision.
 func (d *Disrupt) aim(ctx context.Context, view *View) {
 	status := &view.Instance.Status
 	update, desired, change := status.Upgrade(), view.Desired, view.Change

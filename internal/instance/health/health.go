@@ -26,8 +26,8 @@ type Finding struct {
 	Rejoin *contract.Problem
 	// Update is the update to the desired revision, or nil if the node already has that revision.
 	Update *journey.Update
-	// Unresponsive is why the daemon counts as dead. It is set only if Update is set: when the host gets a slot, it
-	// joins again at the desired revision.
+	// Unresponsive is why the daemon counts as dead. This field is set only if Update is set. The host then joins again
+	// at the desired revision when the host gets a slot.
 	Unresponsive *contract.Problem
 	// Outcome is the state of the node: done, or waiting. The wait ends at the latest when the node or the daemon has
 	// been down for too long.
@@ -47,8 +47,8 @@ func (h *Health) Corrects(ctx context.Context, instance *v1alpha1.WindowsInstanc
 	return revision != "" && revision != node.Annotations[contract.DesiredRevisionAnnotation]
 }
 
-// toHave returns the desired revision that Check must restore in a Node's annotation. It is empty while an upgrade sets
-// the annotation: in all steps that have begun, except the verification of a node with a slot.
+// toHave returns the desired revision that Check must restore in a Node's annotation. The result is empty while an
+// upgrade sets the annotation: after the upgrade has begun, except during the verification of a node with a slot.
 func toHave(status *v1alpha1.WindowsInstanceStatus) string {
 	if u := status.Upgrade(); u.Begun() && (u.Step != v1alpha1.StepVerifying ||
 		!status.HasSlot()) {
@@ -57,7 +57,7 @@ func toHave(status *v1alpha1.WindowsInstanceStatus) string {
 	return status.DesiredRevision
 }
 
-// refusedRetry is when Check tries again after the API server refused marks. A change of a policy sends no event.
+// refusedRetry is the pause before Check retries a refused write of marks. A change of a policy sends no event.
 const refusedRetry = time.Minute
 
 // Check decides what a joined host needs, and restores missing marks of its Node. node is nil if there is no Node.
@@ -171,7 +171,7 @@ func (h *Health) uncordon(ctx context.Context, found Finding) (Finding, error) {
 	return found, nil
 }
 
-// backInService ends the phase Updating if no upgrade is in progress, for example if the node lost its slot in a pause.
+// backInService ends the phase Updating if no upgrade is in progress, for example after a user paused the host.
 func backInService(status *v1alpha1.WindowsInstanceStatus) {
 	if status.Phase == v1alpha1.PhaseUpdating && !journey.IsUnderWay(status) {
 		status.Phase = v1alpha1.PhaseReady
@@ -235,7 +235,7 @@ func (h *Health) Skew(ctx context.Context, instance *v1alpha1.WindowsInstance) s
 	return policy.CheckSkew(journey.ReleaseOf(desired.Revision), journey.ReleaseOf(instance.Status.Revision))
 }
 
-// Unresponsive returns a joined host's Node if its daemon counts as dead or unable to report, and the reason.
+// Unresponsive returns a joined host's Node and a problem if the daemon counts as dead or unable to report.
 func (h *Health) Unresponsive(ctx context.Context, instance *v1alpha1.WindowsInstance) (*corev1.Node, *contract.Problem,
 	error) {
 	if !journey.HasJoined(&instance.Status) {

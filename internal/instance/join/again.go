@@ -12,7 +12,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// OverSSH returns the upgrade that a join carries out, or nil if the join only restores the previous revision.
+// OverSSH returns the upgrade that a join carries out, or nil if the join carries out no upgrade.
 func OverSSH(status *v1alpha1.WindowsInstanceStatus) *v1alpha1.Activity {
 	if update := status.Upgrade(); update != nil && update.Step == v1alpha1.StepSwitching {
 		return update
@@ -33,8 +33,8 @@ func ResetForRejoin(status *v1alpha1.WindowsInstanceStatus) {
 	}
 }
 
-// isToVerify reports whether only the host's next boot ID will show if a requested reboot has happened: the daemon did
-// not respond, or the node did not come back.
+// isToVerify reports whether the host's next boot ID must show whether a requested reboot has happened, because the
+// daemon did not respond or the node did not come back.
 func isToVerify(activity *v1alpha1.Activity) bool {
 	return activity != nil && activity.BootID != "" && !activity.Begun()
 }
@@ -56,8 +56,8 @@ func (j *Join) rejoinFailed(ctx context.Context, instance *v1alpha1.WindowsInsta
 	return false, nil
 }
 
-// PauseRejoin ends the join of a host that waits for a slot while its node is in service. An upgrade continues if its
-// revision was already requested and the join has not stopped the daemon. Any other upgrade waits for its slot again.
+// PauseRejoin ends a join that must wait for a slot or is no longer needed. An upgrade continues if its revision was
+// already requested and the join has not stopped the daemon. Any other upgrade waits for its slot again.
 func (j *Join) PauseRejoin(status *v1alpha1.WindowsInstanceStatus) {
 	if update := OverSSH(status); update != nil && (!status.IsRequested() || len(status.BootstrapCredentials) > 0) {
 		update.Step, update.Since = v1alpha1.StepWaiting, journey.Seconds(j.Now())
@@ -73,14 +73,15 @@ func (j *Join) PauseRejoin(status *v1alpha1.WindowsInstanceStatus) {
 }
 
 // Turn chooses the desired revision for a host that could not join at its last verified revision, because the desired
-// revision may solve the problem. Exceptions: the node is in service, or the host already failed at the desired
-// revision. If another revision is desired later, Turn drops its choice, unless it was already requested from the host.
+// revision may solve the problem. If the node is in service, or if the host already failed at the desired revision,
+// Turn does nothing. If another revision is desired later, Turn drops its choice, unless the choice was already
+// requested.
 func (j *Join) Turn(ctx context.Context, instance *v1alpha1.WindowsInstance) error {
 	status := &instance.Status
 	desired, _, err := j.Desired.Current(ctx)
 	switch update := status.Upgrade(); {
 	case err != nil:
-		return nil //nolint:nilerr // without a published revision, the host can only join at the revision that it held
+		return nil //nolint:nilerr // without a published revision, the host can only join at its own revision
 	case OverSSH(status) != nil:
 		if update.Revision != desired.Revision && !status.IsRequested() {
 			status.Activity = nil
@@ -109,14 +110,14 @@ func GiveUp(status *v1alpha1.WindowsInstanceStatus) {
 	status.Activity = nil
 }
 
-// RevertToHeld records that a host failed to join at a revision, and rolls the host back to its last verified revision.
-// Exception: if the host, the network or the cluster caused the failure, RevertToHeld does neither.
+// RevertToHeld rolls a host that failed to join at a revision back to its last verified revision. It also records the
+// failure, unless the node was down before the change. If the revision isn't the cause, RevertToHeld does nothing.
 func (j *Join) RevertToHeld(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	problem *contract.Problem) []journey.Event {
 	status := &instance.Status
 	retryReboot(status) // the daemon may run again
 	revision, held, update := journey.JoinRevision(status), status.HeldRevision, OverSSH(status)
-	wasDead := update == nil && problem.Reason == contract.ReasonDaemonUnresponsive // before this join
+	wasDead := update == nil && problem.Reason == contract.ReasonDaemonUnresponsive // dead before the join
 	if !instance.DeletionTimestamp.IsZero() || held == "" || revision == held || wasDead ||
 		!policy.BlamesRevision(problem.Reason) {
 		return nil
@@ -138,13 +139,13 @@ func (j *Join) RevertToHeld(ctx context.Context, instance *v1alpha1.WindowsInsta
 }
 
 // WasDown reports whether a node was down or missing before its host changed to another revision over SSH. In this
-// case, the new revision is not the cause if the node isn't Ready. update is the upgrade over SSH, or nil. down is when
-// the node stopped being Ready.
+// case, if the node isn't Ready, the new revision is not the cause. update is the upgrade over SSH, or nil. down is the
+// time when the node stopped being Ready.
 func WasDown(update *v1alpha1.Activity, down policy.Since) bool {
 	return update != nil && (down.IsZero() || down.Began.Before(update.Since.Time))
 }
 
-// bootReport is how long a started daemon may take to report its boot ID, with its first write.
+// bootReport is how long a daemon may take after its start until its first write, which reports the boot ID.
 const bootReport = time.Minute
 
 func awaitBoot(activity *v1alpha1.Activity, now time.Time) {

@@ -147,7 +147,7 @@ func (j *Join) vacateServing(ctx context.Context, instance *v1alpha1.WindowsInst
 		return journey.Fail(contract.NewProblem(contract.ReasonInProgress,
 			"node %s is back, and its host has no slot in the rollout budget", node.Name))
 	}
-	session.FailingSince = time.Time{} // don't count the time of the drain as failing calls
+	session.FailingSince = time.Time{} // the time of the drain must not count as a failure of calls
 	outcome := j.Evacuate(ctx, instance, node, bounds)
 	session.Drained = outcome.IsDone()
 	if outcome.IsFailed() {

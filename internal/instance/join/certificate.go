@@ -18,12 +18,12 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// daemonCertificate is the requested lifetime of a daemon's certificate. The daemon renews it at about two thirds: a
-// node may be off for more than four days, and 500 nodes create about 50 requests a day.
+// daemonCertificate is the requested lifetime of a daemon's certificate. The daemon renews the certificate after about
+// two thirds of this time, so a node may be off for more than four days. 500 nodes create about 50 requests a day.
 const daemonCertificate = 14 * 24 * time.Hour
 
-// requestCertificate submits the daemon's certificate request. Its name depends only on the request and the node, so a
-// repeated call creates nothing.
+// requestCertificate submits the daemon's certificate request. The name of the created object depends only on the
+// request and the node, so a repeated call creates nothing.
 func (j *Join) requestCertificate(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	request []byte) (name string, err error) {
 	hash := sha256.Sum256(request)

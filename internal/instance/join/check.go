@@ -11,11 +11,11 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// removeUploadLimit is the time limit to remove the daemon's program, even if the check was interrupted.
+// removeUploadLimit is the time limit for removing the daemon's program, also after an interrupted check.
 const removeUploadLimit = 15 * time.Second
 
 // Check finds out whether a host could join, and leaves the host unchanged. It takes no slot, claims no name and pins
-// no key. The failure is the first reason that would make a join fail.
+// no key. If a join would fail, the outcome contains the first reason.
 func (j *Join) Check(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	session *journey.Session) (outcome journey.Outcome) {
 	probe := instance.DeepCopy() // a check must not record host keys

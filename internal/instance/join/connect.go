@@ -13,7 +13,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 )
 
-// slotRetry is how often a host that waits for a join slot is checked. Normally, an event comes earlier.
+// slotRetry is how often the operator checks a host that waits for a join slot. Normally, an event comes earlier.
 const slotRetry = time.Minute
 
 // connect opens the connection, pins the host key, and then takes a join slot. So an unreachable host takes no slot.

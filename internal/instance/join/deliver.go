@@ -57,7 +57,7 @@ func sendMissing(ctx context.Context, session *journey.Session, selected []paylo
 	return nil
 }
 
-// send packs the payload while it sends it, so neither memory nor disk contains the whole stream.
+// send packs the payload during the transfer, so neither memory nor disk contains the whole stream.
 func send(ctx context.Context, session *journey.Session, blobs []payload.Blob) error {
 	r, pipe := io.Pipe()
 	packed := make(chan error, 1)

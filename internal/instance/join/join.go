@@ -16,7 +16,7 @@ type Join struct{ *journey.Parts }
 // Phase is one step of a join.
 type Phase struct {
 	Name v1alpha1.Phase
-	// Remote phases need the Session's connection. Without it, the join starts again from the phase Connecting.
+	// If Remote is true and the Session has no connection, the join starts again from the phase Connecting.
 	Remote bool
 	Run    func(ctx context.Context, instance *v1alpha1.WindowsInstance, session *journey.Session) journey.Outcome
 }

@@ -182,11 +182,11 @@ func (j *Join) claim(instance *v1alpha1.WindowsInstance, facts contract.HostFact
 func claimant(instance *v1alpha1.WindowsInstance, facts contract.HostFacts, cluster blueprint.Facts) journey.Claimant {
 	return journey.Claimant{UID: instance.UID, Key: client.ObjectKeyFromObject(instance), MachineID: facts.MachineID,
 		Hostname: cmp.Or(instance.Spec.Hostname, facts.Hostname),
-		// hybrid-overlay-node finds its own Node by its MachineID, which is the host name.
+		// hybrid-overlay-node finds its own Node by the Node's field machineID, which contains the host name.
 		IsSole: cluster.NetworkType == blueprint.NetworkOVNKubernetes}
 }
 
-// duplicate returns the problem that owner, another instance, has this host name or installation of Windows.
+// duplicate returns a problem: owner, another instance, has the same names or the same installation of Windows.
 func (j *Join) duplicate(instance *v1alpha1.WindowsInstance, name string, by,
 	owner journey.Claimant) *contract.Problem {
 	if owner.MachineID == by.MachineID {
@@ -208,7 +208,7 @@ func unfit(instance *v1alpha1.WindowsInstance, host contract.HostFacts, facts bl
 
 // nameOfNoHost refuses a name that belongs to another machine, such as the API server. kubelet's serving certificate
 // contains the name, and on many clusters, clients of the API server trust the CA that signs this certificate. Windows
-// host names have no dots: a name with dots may only come from the cloud, or on vSphere from the host's domain.
+// host names have no dots. So a name with dots can only come from the cloud, or on vSphere from the host's domain.
 func nameOfNoHost(instance *v1alpha1.WindowsInstance, host contract.HostFacts,
 	facts blueprint.Facts) *contract.Problem {
 	name := nodeName(instance, host)
@@ -244,9 +244,9 @@ func addressOfNoHost(host contract.HostFacts, facts blueprint.Facts) *contract.P
 	return nil
 }
 
-// nameOfMachine refuses a host's name that the cloud doesn't list for its Machine, and releases the claim on this name.
-// If a Node of another host has this name, the failure says so. A host without a Machine, or with a Machine that lists
-// no name, can't be checked.
+// nameOfMachine refuses a host's name that the cloud doesn't list for the host's Machine, and releases the claim on
+// this name. If a Node of another host has this name, the failure says so. A host without a Machine, or with a Machine
+// that lists no name, can't be checked.
 func (j *Join) nameOfMachine(ctx context.Context, instance *v1alpha1.WindowsInstance) journey.Outcome {
 	source, name := instance.Spec.Source, instance.Status.NodeName
 	if instance.Spec.Hostname != "" || source == nil || source.Kind != v1alpha1.SourceMachine ||
@@ -318,7 +318,7 @@ func (j *Join) prepare(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	return journey.Wait(journey.RebootRetry, contract.ReasonRebooting, "rebooting for: %s", needs)
 }
 
-// restart fails a phase that lacks the results of earlier phases.
+// restart returns the failure of a phase that lacks the results of earlier phases.
 func restart() journey.Outcome {
 	return journey.Fail(errors.New("the session lost what preflight had found"))
 }

@@ -46,7 +46,7 @@ func (a *Access) keyFailed(instance *v1alpha1.WindowsInstance, key credential.Ke
 	instance.Status.KeyRefusal = refusal
 }
 
-// HasKey waits while there is no usable private key. A host that joins by itself needs none.
+// HasKey returns a wait if there is no usable private key. A host that joins by itself needs none.
 func (a *Access) HasKey(ctx context.Context, instance *v1alpha1.WindowsInstance) Outcome {
 	if instance.Spec.ByItself != nil {
 		return Done()
@@ -80,8 +80,8 @@ func (a *Access) TryKey(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	return Done()
 }
 
-// Dial opens the connection of a session with the current key. It waits while there is no key, and while a host reboots
-// on the operator's request. A repeated call opens a new connection.
+// Dial opens the connection of a session with the current key. If there is no key, or while the host reboots on the
+// operator's request, the outcome is a wait. A repeated call opens a new connection.
 func (a *Access) Dial(ctx context.Context, instance *v1alpha1.WindowsInstance, session *Session) Outcome {
 	if instance.Spec.ByItself != nil {
 		return a.await(ctx, instance, session)
@@ -170,7 +170,7 @@ func (a *Access) Upload(ctx context.Context, session *Session) (contract.Blob, e
 	return file.Blob(), nil
 }
 
-// Call runs a verb and returns its result.
+// Call makes the daemon's program carry out a verb, and returns the result.
 func Call[T any](ctx context.Context, conn host.Conn, verb contract.Verb, request any) (T, error) {
 	answer, err := host.Call[T](ctx, conn, verb, request)
 	if err != nil {

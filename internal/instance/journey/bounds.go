@@ -31,8 +31,8 @@ func (p *Parts) CurrentBounds(ctx context.Context) (Bounds, error) {
 	return p.Bounds(ctx)
 }
 
-// Left returns the rest of limit for work that began at the time since. If the work is late, the result is not
-// positive.
+// Left returns how much of the time limit is left for work that began at the time since. If the time is over, the
+// result is 0 or less.
 func (o *Options) Left(since policy.Since, limit time.Duration) time.Duration {
 	return since.Left(limit, o.DaemonTimeout/2, o.Now())
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/userdata"
 )
 
-// invitationRetry is how often a host whose command was not run yet is checked. Normally, its report comes earlier.
+// invitationRetry is how often the operator checks whether a host ran its command. Normally, its report comes earlier.
 const invitationRetry = time.Minute
 
 // await publishes the command for a host that joins by itself, and opens the connection when the host has reported.

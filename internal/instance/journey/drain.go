@@ -29,7 +29,7 @@ const (
 	evictionLimit = 35 * time.Second
 	// evictionsAtOnce is how many pods are evicted concurrently, so that a few slow evictions don't delay the others.
 	evictionsAtOnce = 16
-	// questionLimit is the time limit of a request for the owner of a pod.
+	// questionLimit is the time limit for reading the owner of a pod from the API server.
 	questionLimit = 5 * time.Second
 )
 
@@ -106,7 +106,7 @@ type podsLeft struct {
 	away error
 }
 
-// see counts a pod that must leave the node. If the pod isn't terminating yet, see adds its eviction.
+// see counts a pod that must leave the node. If the pod isn't terminating yet, see also adds an eviction of the pod.
 func (l *podsLeft) see(pod *corev1.Pod) {
 	l.count++
 	if pod.DeletionTimestamp != nil {
@@ -165,9 +165,9 @@ func (l *podsLeft) block(pod metav1.Object, err error) {
 	l.blocked = few(l.blocked, fmt.Sprintf("%s/%s (%.200s)", pod.GetNamespace(), pod.GetName(), err.Error()))
 }
 
-// drainSince returns when the drain of a host began: when the step Draining of an upgrade or a reboot began, when a
-// join got its slot, or when the instance was deleted, if that is later. If none of these times is known, it is when
-// drainSince was first called.
+// drainSince returns when the drain of a host began. This is when the step Draining of an upgrade or a reboot began, or
+// when a join got its slot. If the instance was deleted later, the time of its deletion counts. If none of these times
+// is known, the time of the first call of drainSince counts.
 func (p *Parts) drainSince(instance *v1alpha1.WindowsInstance) policy.Since {
 	status, began := &instance.Status, time.Time{}
 	switch activity := status.Activity; {

@@ -50,7 +50,7 @@ func (m NodeFields) Apply(node *corev1.Node) {
 		node.Labels[contract.BYOHLabel] = "true"
 		node.Labels[contract.WorkerLabel] = ""
 	}
-	// Cluster API removes its taint, so only a new Node gets it.
+	// Cluster API removes this taint later, so only a new Node gets it.
 	if node.Annotations[contract.InstanceAnnotation] == "" &&
 		m.Instance.Annotations[contract.BootstrapConfigAnnotation] != "" {
 		node.Spec.Taints = append(node.Spec.Taints,
@@ -75,7 +75,7 @@ func (m NodeFields) Apply(node *corev1.Node) {
 }
 
 // request sets the desired revision. If the node reports this revision although another one was requested last, the
-// report may be outdated: the host may be between the two revisions. So request deletes the report.
+// report may be outdated: the host may be between the two revisions. So the report is deleted.
 func (m NodeFields) request(node *corev1.Node) {
 	requested := node.Annotations[contract.DesiredRevisionAnnotation]
 	if m.Revision == "" || m.Revision == requested {
@@ -87,7 +87,7 @@ func (m NodeFields) request(node *corev1.Node) {
 	node.Annotations[contract.DesiredRevisionAnnotation] = m.Revision
 }
 
-// taint makes os=Windows:NoSchedule the first taint, adds the taints of the spec, and removes those no longer in it.
+// taint makes os=Windows:NoSchedule the first taint, adds the spec's taints, and removes taints that left the spec.
 func (m NodeFields) taint(node *corev1.Node) {
 	var spec []corev1.Taint
 	var had []string

@@ -24,7 +24,7 @@ type Outcome struct {
 	Released *Released
 	// Events are reported for every kind of outcome.
 	Events []Event
-	// Quiet is how long a wait is not reported. If IsUnreported is true, the wait is never reported.
+	// Quiet is the time during which a wait is not reported. If IsUnreported is true, the wait is never reported.
 	Quiet        time.Duration
 	IsUnreported bool
 	// IsRequested reports that a revision was just requested from the daemon.

@@ -12,7 +12,7 @@ import (
 )
 
 // mustGo reports whether a drain must evict a pod. Static pods, pods of a DaemonSet, and terminated pods that only wait
-// for a finalizer may stay. If the API server doesn't answer, mustGo returns false and records the error in left.
+// for a finalizer may stay. If the API server doesn't answer, mustGo returns false and records the error in podsLeft.
 func (p *Parts) mustGo(ctx context.Context, pod *corev1.Pod, left *podsLeft) bool {
 	if policy.HasEnded(pod) {
 		return false

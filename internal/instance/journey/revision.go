@@ -135,7 +135,7 @@ func (r *Revisions) Compare(ctx context.Context, from string, to blueprint.Desir
 }
 
 // compare compares the manifests of two revisions. known is false if the earlier manifest can't be read. forGood is
-// false if the earlier manifest doesn't match its revision's name, because the publisher will correct it.
+// false if the earlier manifest doesn't match its revision's name, because the publisher will correct this manifest.
 func (r *Revisions) compare(ctx context.Context, from string, to blueprint.Desired) (c change, known, forGood bool) {
 	published := &corev1.ConfigMap{}
 	if err := r.options.Client.Get(ctx, types.NamespacedName{Namespace: r.options.Namespace,
@@ -176,7 +176,7 @@ type Update struct {
 // Waits reports whether the update waits for the rollout budget.
 func (u *Update) Waits() bool { return u.Payload || u.Restarts || u.Drains }
 
-// Blobs returns the content of a manifest's files, each digest once.
+// Blobs returns the digest and size of each blob that a manifest's files need. Each digest occurs once.
 func Blobs(m contract.Manifest) []contract.Blob {
 	seen := map[string]bool{}
 	list := []contract.Blob{}

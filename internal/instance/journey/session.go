@@ -19,7 +19,7 @@ type Session struct {
 	Token   credential.Token
 	Request []byte // the daemon's certificate request
 	CSR     string // the name of its CertificateSigningRequest
-	// FailingSince is when calls of the API server began to fail. If it is before the current phase, calls succeed.
+	// FailingSince is when calls of the API server began to fail. A time before the current phase means nothing.
 	FailingSince time.Time
 	// IsGranted reports that the host may be disrupted: its node has a slot in the rollout budget, or needs none.
 	IsGranted bool

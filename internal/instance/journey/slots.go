@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Slots limits how many hosts join, or try a key, at the same time. Waiting hosts get slots in their order.
+// Slots limits how many hosts join, or try a key, at the same time. Waiting hosts get slots in order of arrival.
 type Slots struct {
 	mu      sync.Mutex
 	limit   int
@@ -16,7 +16,8 @@ type Slots struct {
 	wake    func(types.NamespacedName)
 }
 
-// NewSlots returns Slots with this limit. It calls wake, without a lock, for each waiter that may try again.
+// NewSlots returns Slots with this limit. The Slots call the function wake for each waiter that may try again. They
+// hold no lock during the call.
 func NewSlots(limit int, wake func(types.NamespacedName)) *Slots {
 	return &Slots{limit: limit, holders: map[types.NamespacedName]bool{}, wake: wake}
 }

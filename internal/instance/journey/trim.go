@@ -6,9 +6,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Limits for the addresses of cached Nodes. A kubelet may list any number of addresses in its Node. More or longer ones
-// would be useless: the operator approves no certificate with more than maxAddresses names and addresses, and no DNS
-// name is longer than maxAddress.
+// Limits for the addresses of cached Nodes. A kubelet may list any number of addresses in its Node. More or longer
+// addresses would be useless: the operator approves no certificate with more than maxAddresses names and addresses, and
+// no DNS name is longer than maxAddress.
 const (
 	maxAddresses = 32
 	maxAddress   = 253

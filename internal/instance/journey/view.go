@@ -42,7 +42,7 @@ func Hold(status *v1alpha1.WindowsInstanceStatus, revision string) {
 // FailedAt records that a node failed at a revision, and is rolled back.
 func FailedAt(status *v1alpha1.WindowsInstanceStatus, revision string, problem *contract.Problem, now time.Time) {
 	status.FailedRevision = revision
-	meta.RemoveStatusCondition(&status.Conditions, v1alpha1.ConditionUpdateFailed) // to set the time below
+	meta.RemoveStatusCondition(&status.Conditions, v1alpha1.ConditionUpdateFailed) // so that the time below is set
 	meta.SetStatusCondition(&status.Conditions, metav1.Condition{Type: v1alpha1.ConditionUpdateFailed,
 		Status: metav1.ConditionTrue, Reason: string(problem.Reason), Message: problem.Detail,
 		LastTransitionTime: Seconds(now)})

@@ -1,5 +1,5 @@
 // Package remove removes a host from the cluster: it drains the node, cleans the host and deletes the Node. It doesn't
-// clean a host that is destroyed with its Machine. The instance controller calls it, and then deletes the instance.
+// clean a host that is destroyed with its Machine. Afterwards, the instance controller deletes the instance.
 package remove
 
 import (
@@ -87,7 +87,7 @@ func (r *Remove) deleteNode(ctx context.Context, instance *v1alpha1.WindowsInsta
 }
 
 // drainAndClean drains the node and cleans the host. A host that was never reached needs no cleanup, and a host that
-// joins by itself and was never claimed leaves by itself. Another host that was never claimed only has the daemon's
+// joins by itself and was never claimed leaves by itself. Any other host that was never claimed has only the daemon's
 // program. If no other instance has this host, Leave removes the program.
 func (r *Remove) drainAndClean(ctx context.Context, instance *v1alpha1.WindowsInstance, session *journey.Session,
 	node *corev1.Node,
@@ -157,7 +157,7 @@ func (r *Remove) isReplaced(ctx context.Context, instance *v1alpha1.WindowsInsta
 	return err == nil && isDown(node), err
 }
 
-// isOthers reports whether a host that this instance never claimed belongs to another instance, with the same
+// isOthers reports whether a host that this instance never claimed belongs to another instance, which has the same
 // installation of Windows or the same address.
 func (r *Remove) isOthers(ctx context.Context, instance *v1alpha1.WindowsInstance) (bool, error) {
 	if host := instance.Status.Host; host != nil {
@@ -168,8 +168,8 @@ func (r *Remove) isOthers(ctx context.Context, instance *v1alpha1.WindowsInstanc
 	return slices.ContainsFunc(nodes, func(n corev1.Node) bool { return journey.Foreign(&n, instance) != nil }), err
 }
 
-// isOf returns the request for the cleanup. It identifies the host by its Node's name and its installation of Windows.
-// If the host never had a credential for its name, isOf omits the name, which may have changed.
+// isOf returns the request for the cleanup. The request identifies the host by its Node's name and its installation of
+// Windows. If the host never had a credential for its name, isOf omits the name, which may have changed.
 func (r *Remove) isOf(instance *v1alpha1.WindowsInstance) contract.CleanupRequest {
 	status := &instance.Status
 	request := contract.CleanupRequest{NodeName: status.NodeName}
@@ -182,7 +182,7 @@ func (r *Remove) isOf(instance *v1alpha1.WindowsInstance) contract.CleanupReques
 	return request
 }
 
-// clean makes the daemon remove everything that the operator put on the host. On another machine, the daemon refuses.
+// clean tells the daemon to remove everything that the operator put on the host. Another machine's daemon refuses.
 func (r *Remove) clean(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	session *journey.Session) journey.Outcome {
 	if _, err := r.Access.Upload(ctx, session); err != nil {
