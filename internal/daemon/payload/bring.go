@@ -96,7 +96,7 @@ func (s *Stager) say(ctx context.Context, changes map[string]any) error {
 	return err
 }
 
-// payload lists the blobs of a revision. It also accepts manifests of newer releases with unknown fields.
+// payload lists the blobs of a revision. It ignores unknown fields, because the manifest may be of a newer release.
 func (s *Stager) payload(ctx context.Context, revision string) ([]contract.Blob, error) {
 	s.mu.Lock()
 	known, blobs := s.manifest == revision, s.blobs
@@ -148,7 +148,7 @@ func (s *Stager) read(ctx context.Context, name string) (map[string]string, erro
 	return data, nil
 }
 
-// fetch fetches a revision's missing blobs. It returns the bytes that all calls have received for the revision.
+// fetch fetches a revision's missing blobs. It returns how many bytes all calls have received for the revision.
 func (s *Stager) fetch(ctx context.Context, revision string, blobs []contract.Blob) (bytes int64, err error) {
 	missing, err := s.store.Missing(blobs)
 	if err != nil || len(missing) == 0 {

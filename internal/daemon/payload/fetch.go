@@ -49,7 +49,7 @@ type Fetcher struct {
 	Clock    clock.Clock
 }
 
-// Bring fetches the wanted blobs that store lacks.
+// Bring fetches the wanted blobs that the store lacks.
 func Bring(ctx context.Context, system winos.System, source Source, store *Store, want []contract.Blob) error {
 	f := Fetcher{Source: source, Store: store, System: system, Clock: clock.RealClock{}}
 	_, err := f.Fetch(ctx, want)

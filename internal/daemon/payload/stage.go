@@ -21,8 +21,8 @@ import (
 const (
 	firstPause = 5 * time.Second
 	lastPause  = 2 * time.Minute
-	// If a blob disappears more than stayedAfter after its fetch, the Stager fetches it again at once. If the blob
-	// disappears earlier, another program probably removes it after each fetch, so the Stager pauses first.
+	// If a blob was in the store for at least stayedAfter, the Stager fetches it again at once. If the blob disappears
+	// earlier, another program probably removes it after each fetch, so the Stager pauses first.
 	stayedAfter = time.Hour
 )
 
@@ -37,7 +37,7 @@ type StagerOptions struct {
 	Namespace string
 	// Source creates a payload source from the URLs and the CA certificates (PEM) that the operator published.
 	Source func(urls []string, ca []byte) (Source, error)
-	// Fetched is called when an attempt to fetch the blobs that Need requested has ended. It must not block.
+	// Fetched is called after each attempt to fetch blobs for a call of Need. It must not block.
 	Fetched func()
 	Clock   clock.Clock
 }

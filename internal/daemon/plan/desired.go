@@ -273,7 +273,7 @@ func serviceEnvironment(t Desired, in Input) map[string]string {
 	return all
 }
 
-// digestOf returns the digest of values, encoded in JSON, which sorts maps by key.
+// digestOf encodes values in JSON, which sorts maps by key, and returns the digest.
 func digestOf(values ...any) string {
 	sum := sha256.New()
 	encoder := json.NewEncoder(sum)

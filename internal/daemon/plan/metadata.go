@@ -49,8 +49,8 @@ func NewMetadata(network winos.Network) *Metadata {
 	}}
 }
 
-// AWSHostname returns the machine's private DNS name in lower case. If version 2 of the metadata service returns
-// several names, it returns the first. Its errors are *contract.Problem with ReasonMetadataUnavailable or
+// AWSHostname returns the machine's private DNS name in lower case, from version 2 of the metadata service. If there
+// are several names, it returns the first. Its errors are *contract.Problem with ReasonMetadataUnavailable or
 // ReasonHostnameInvalid. Source:
 // https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/configuring-instance-metadata-service.html.
 func (s *Metadata) AWSHostname(ctx context.Context) (string, error) {

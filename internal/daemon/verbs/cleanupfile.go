@@ -142,8 +142,8 @@ func (c *cleaning) root() {
 	if len(c.answer.Left) > 0 {
 		return
 	}
-	// If the state file is missing, the store proves that C:\k belongs to the daemon. So delete the store last, just
-	// before the state file.
+	// If the state file is missing, the store proves that C:\k belongs to the daemon. So delete the store after
+	// everything else except the state file.
 	if whole || c.state.Directories.Has(contract.DirStore) {
 		c.removeAll(contract.DirStore)
 	}

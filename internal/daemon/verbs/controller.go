@@ -32,7 +32,7 @@ import (
 // the daemon reconciles the host without an API server.
 const openRetry = time.Minute
 
-// lifetime is requested for a renewed certificate. The operator requests the same lifetime for the first one.
+// lifetime is how long a renewed certificate is valid. The operator requests the same lifetime for the first one.
 const lifetime = 14 * 24 * time.Hour
 
 // service is the daemon's service.

@@ -109,7 +109,7 @@ func shared(externalNetwork bool) []string {
 	return []string{contract.DirExternalCNI, contract.DirExternalCNIConfig}
 }
 
-// nodeName returns the name that the Node will have, based on the new host name if prepare will rename the host.
+// nodeName returns the Node's future name. If prepare will rename the host, this name contains the new host name.
 func nodeName(ctx context.Context, host winos.Host, facts winos.Facts, request contract.PreflightRequest) (string,
 	*contract.Problem) {
 	if isOwn(request.NodeName) {

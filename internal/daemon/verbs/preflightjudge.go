@@ -202,8 +202,8 @@ func conflicting(f findings, _ contract.PreflightRequest) (problems []contract.P
 	return problems
 }
 
-// addressHidden returns a problem if VMware Tools will stop reporting the host's address. On a joined host, the address
-// has already moved.
+// addressHidden returns a problem if VMware Tools will stop reporting the host's address. On a joined host, the HNS
+// interface already has the address.
 func addressHidden(f findings, _ contract.PreflightRequest) []contract.Problem {
 	return when(f.hidden && !f.joined(), contract.ReasonAddressHidden,
 		"exclude-nics in %s leaves out the interface that will have the host's address", guestToolsConf)

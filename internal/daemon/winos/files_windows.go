@@ -134,7 +134,7 @@ func (files) Stat(path string) (FileInfo, error) {
 	described := describe(info, accessOf(sddl))
 	described.Name = path[strings.LastIndex(path, `\`)+1:]
 	described.Foreign = foreign(sddl)
-	// sddl describes the target of a link. The owner of the link can change the target, so check the link as well.
+	// If path is a link, sddl describes its target. The link's owner can change the target, so check the link as well.
 	if !info.IsDir() && !info.Mode().IsRegular() {
 		own, err := linkSecurity(name)
 		described.Foreign = described.Foreign || err != nil || foreign(own)
