@@ -71,7 +71,7 @@ type Stager struct {
 type need struct {
 	revision string
 	blobs    []contract.Blob
-	// over reports that an attempt to fetch the payload has ended. problem is why the attempt failed, or nil.
+	// over is true after an attempt to fetch the payload. problem is why the attempt failed, or nil.
 	over    bool
 	problem *contract.Problem
 }
@@ -84,7 +84,7 @@ func NewStager(options StagerOptions) *Stager {
 }
 
 // Need requests the blobs of a revision. The Stager fetches them before it stages another revision, and retries until
-// the method Content is called. The result `over` reports that an attempt has ended since the first request. The result
+// the method Content is called. If an attempt has ended since the first request, the result `over` is true. The result
 // `problem` is why that attempt failed, or nil. Call Need only while a blob is missing. Repeated calls are allowed.
 func (s *Stager) Need(revision string, blobs []contract.Blob) (over bool, problem *contract.Problem) {
 	s.mu.Lock()

@@ -249,7 +249,7 @@ func resolveService(s contract.Service, t Desired, in Input) Service {
 	return resolved
 }
 
-// serviceEnvironment returns the variables for a service's own process. They include the current variables of the
+// serviceEnvironment returns the variables for a service's own process. They include the desired variables of the
 // system, because the service manager itself passes on only the variables that existed at boot. A variable that existed
 // at boot and was deleted later gets an empty value until the next boot. All programs treat an empty value as unset.
 func serviceEnvironment(t Desired, in Input) map[string]string {
@@ -307,7 +307,7 @@ func look(node []contract.NodeVariable, host []contract.HostVariable, in Input) 
 	return values, nil
 }
 
-// plain reports whether a value of the Node is safe in a command line or a configuration file. Other clients can write
+// plain returns true if a value of the Node is safe in a command line or a configuration file. Other clients can write
 // to the Node, so characters that could end a word, a string or a line are refused.
 func plain(value string) bool {
 	return value != "" && strings.Trim(value,

@@ -63,8 +63,8 @@ type Observed struct {
 	Environment map[string]string
 	// Roots contains the fingerprints of the certificates in the root store. It is nil if the store could not be read.
 	Roots map[string]bool
-	// Held reports that a step must not be taken now, because another program undoes it every time. If Held is nil, no
-	// step is held.
+	// Held returns true if a step must not be taken now, because another program undoes it every time. If Held is nil,
+	// no step is held.
 	Held func(Step) bool
 }
 
@@ -308,15 +308,15 @@ func (p *planner) configure(s Service) bool {
 	return p.step(set)
 }
 
-// lacks reports whether a service can't start, because its required file is missing or a dependency can't start.
+// lacks returns true if a service can't start, because its required file is missing or a dependency can't start.
 func (p *planner) lacks(s Service, blocked map[string]bool) bool {
 	return p.have.Absent[s.RequiresFile] ||
 		slices.ContainsFunc(s.Dependencies, func(d string) bool { return blocked[d] })
 }
 
-// stops adds the steps that stop services. A service is stopped if stale or astray returns true, if it is stopping or
-// paused, or if it depends on a service that this plan stops. Each stop also includes dependants that wait for a value.
-// They start again when the value is known.
+// `stops` adds the steps that stop services. A service is stopped if `stale` or `astray` returns true, if it is
+// stopping or paused, or if it depends on a service that this plan stops. Each stop also includes dependants that wait
+// for a value. They start again when the value is known.
 func (p *planner) stops(usable []Service) map[string]bool {
 	down := map[string]bool{}
 	why := map[string]string{}
@@ -348,7 +348,7 @@ func (p *planner) stops(usable []Service) map[string]bool {
 	return down
 }
 
-// stale reports whether a service's process may have started with other inputs than the desired ones. A file that must
+// stale returns true if a service's process may have started with other inputs than the desired ones. A file that must
 // be written makes the process stale even if the state file records the same inputs, because the process may have read
 // the wrong content.
 func (p *planner) stale(s Service, current winos.Service) bool {
@@ -362,7 +362,7 @@ func (p *planner) stale(s Service, current winos.Service) bool {
 	})
 }
 
-// astray reports whether another program changed the command or environment of a service, and the service may have
+// astray returns true if another program changed the command or environment of a service, and the service may have
 // started since the change. A process that started before the change still has the right configuration.
 func (p *planner) astray(s Service, current winos.Service) bool {
 	if current.Command == s.Command && maps.Equal(current.Environment, s.Environment) {

@@ -118,7 +118,7 @@ func open(files winos.Files) (*state.File, error) {
 type cleaning struct {
 	host  winos.Host
 	state *state.File
-	// lost reports that C:\k belongs to the daemon, but its state file is missing or damaged.
+	// lost is true if C:\k belongs to the daemon, but its state file is missing or damaged.
 	lost   bool
 	where  Where
 	log    logr.Logger
@@ -130,7 +130,7 @@ func (c *cleaning) removed(what, name string) {
 	c.log.Info("removed", "what", what, "name", name)
 }
 
-// left adds an error to the answer's Left. Its arguments are as in fmt.Errorf.
+// Call left to add an error to the answer's Left. The arguments are as in fmt.Errorf.
 func (c *cleaning) left(format string, args ...any) {
 	err := fmt.Errorf(format, args...)
 	if errors.Is(err, winos.ErrInUse) {
@@ -140,7 +140,7 @@ func (c *cleaning) left(format string, args ...any) {
 	c.log.Info("left", "detail", err.Error())
 }
 
-// kept adds an item that stays on the host on purpose to the answer's Kept. Such an item doesn't fail the cleanup.
+// Call kept for an item that stays on the host on purpose. The answer lists it in Kept, and the cleanup doesn't fail.
 func (c *cleaning) kept(what string) {
 	c.answer.Kept = append(c.answer.Kept, what)
 	c.log.Info("stays", "what", what)

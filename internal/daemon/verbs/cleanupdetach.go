@@ -129,7 +129,7 @@ func cleanupAlone(ctx context.Context, host winos.Host, where Where) (answer con
 }
 
 // withdrawCleanup removes the one-shot service when the host is wanted again. Otherwise the service would clean the
-// host at the next boot. withdrawCleanup marks the service for deletion before it stops it. Otherwise the daemon of a
+// host at the next boot. withdrawCleanup marks the service for deletion before stopping it. Otherwise the daemon of a
 // released host would start the service again.
 func withdrawCleanup(ctx context.Context, services winos.Services) error {
 	err := services.DeleteAtStop(ctx, contract.ServiceCleanup)

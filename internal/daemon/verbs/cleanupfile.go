@@ -158,7 +158,7 @@ func (c *cleaning) root() {
 	}
 }
 
-// ours reports whether the daemon created the entry at path, in a C:\k that existed before the join. If the state file
+// ours returns true if the daemon created the entry at path, in a C:\k that existed before the join. If the state file
 // is missing, ours returns false, because another program may use the same names.
 func (c *cleaning) ours(path string) bool {
 	if !c.state.Exists() {

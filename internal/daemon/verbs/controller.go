@@ -95,7 +95,7 @@ func (s *service) run(ctx context.Context, running func()) (err error) {
 	return program.Run(ctx, func(ctx context.Context) error { return s.keep(ctx, log, stateFile, program) })
 }
 
-// keep reconciles the host until ctx ends or this process must end.
+// `keep` reconciles the host until ctx ends or this process must end.
 func (s *service) keep(ctx context.Context, log *journal, stateFile *state.File,
 	program *selfupdate.Program) (err error) {
 	// Create missing directories: an older daemon may not have created all of them, and a user may have removed the log
@@ -224,9 +224,9 @@ func (s *service) open(ctx context.Context) *apiclient.Client {
 	return api
 }
 
-// The method alone reconciles the host with the last known revision. It ends when ctx ends, or when a client of the API
-// server can be created. In the second case, it returns this client. alone uses a single Reconciler, because a new
-// Reconciler would lose its state, such as the start time of a wait.
+// `alone` reconciles the host with the last known revision. It ends when ctx ends, or when a client of the API server
+// can be created. In the second case, it returns this client. alone uses a single Reconciler, because a new Reconciler
+// would lose its state, such as the start time of a wait.
 func (r *runner) alone(ctx context.Context) (api *apiclient.Client, err error) {
 	ctx, stop := context.WithCancel(ctx)
 	opened := make(chan *apiclient.Client, 1)

@@ -14,7 +14,7 @@ type route struct {
 	Interface   uint32 // interface index
 	// Windows compares the sum of Metric and InterfaceMetric.
 	Metric, InterfaceMetric uint32
-	// Connected reports that the interface has a link.
+	// Connected is true if the interface has a link.
 	Connected bool
 }
 
@@ -47,7 +47,7 @@ func (r route) cost() uint64 { return uint64(r.Metric) + uint64(r.InterfaceMetri
 
 type address struct {
 	Prefix netip.Prefix // the address with the length of its network
-	// Usable reports that Windows has checked that no other machine on the network uses the address.
+	// Usable is true if Windows has checked that no other machine on the network uses the address.
 	Usable bool
 }
 
@@ -71,8 +71,8 @@ func addressFor(nextHop netip.Addr, addresses []address) (netip.Addr, bool) {
 }
 
 // detour returns a route to one address, through the interface and next hop of the default route. If the table already
-// has a route to this address through the same interface, with any next hop, has is true. If there is no default route,
-// ok is false.
+// has a route to this address through the same interface, with any next hop, `has` is true. If there is no default
+// route, `ok` is false.
 func detour(table []route, to netip.Addr) (add route, has, ok bool) {
 	way, ok := defaultRoute(table)
 	if !ok {
@@ -85,7 +85,7 @@ func detour(table []route, to netip.Addr) (add route, has, ok bool) {
 	return route{Destination: single, NextHop: way.NextHop, Interface: way.Interface}, has, true
 }
 
-// shown converts the routing table for callers of the method Table. The widest destination comes first.
+// `shown` converts the routing table for callers of the method Table. The widest destination comes first.
 func shown(table []route, name func(index uint32) string) []Route {
 	all := make([]Route, 0, len(table))
 	for _, r := range table {

@@ -132,7 +132,7 @@ func eachCertificate(store windows.Handle, visit func(*windows.CertContext) erro
 	}
 }
 
-// matches returns the contexts of all certificates with exactly this content. The caller must free them.
+// `matches` returns the contexts of all certificates with exactly this content. The caller must free them.
 func matches(store windows.Handle, der []byte) ([]*windows.CertContext, error) {
 	var all []*windows.CertContext
 	err := eachCertificate(store, func(certificate *windows.CertContext) error {

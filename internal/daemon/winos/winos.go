@@ -376,7 +376,7 @@ func RemoveClosed(files Files, path string) error {
 
 // UntilClosed calls the function attempt, which opens, starts, renames or deletes files. While another program has a
 // file open, UntilClosed calls the function again. Virus scanners open any file for a moment, and Windows then returns
-// a sharing violation or "access denied". After about a second, or when stop is closed, it returns the function's last
+// a sharing violation or "access denied". After about a second, or when stop is closed, UntilClosed returns the last
 // error, such as ErrInUse or ErrDenied.
 func UntilClosed(stop <-chan struct{}, attempt func() error) error {
 	err := attempt()
