@@ -144,8 +144,8 @@ type WindowsInstanceSpec struct {
 	// +optional
 	HostKey string `json:"hostKey,omitempty"`
 
-	// Hostname is the desired host name. If the host has another name, the operator renames and reboots it before
-	// it joins. If this field is empty, the host keeps its name.
+	// Hostname is the desired host name. If the host has another name, the operator renames and reboots the host before
+	// the join. If this field is empty, the host keeps its name.
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([a-z0-9-]*[a-z0-9])?$`
 	// +optional
@@ -163,8 +163,8 @@ type WindowsInstanceSpec struct {
 	// +optional
 	ProviderID string `json:"providerID,omitempty"`
 
-	// Addresses are more names and addresses of the host, which the cloud reports. The host's serving certificate
-	// may contain them.
+	// Addresses are additional names and addresses of the host, as the cloud reports them. The host's serving
+	// certificate may contain them.
 	// +kubebuilder:validation:MaxItems=32
 	// +kubebuilder:validation:items:MaxLength=253
 	// +listType=set
@@ -269,7 +269,7 @@ func (s *WindowsInstanceStatus) HasSlot() bool {
 // Joined reports whether the host has been a Ready node.
 func (s *WindowsInstanceStatus) Joined() bool { return s.HeldRevision != "" }
 
-// Reason returns why the host waits or fails: the reason of the condition Progressing. Message returns its message.
+// Reason returns why the host waits or fails: the reason of the condition Progressing.
 func (s *WindowsInstanceStatus) Reason() string { return s.progressing().Reason }
 
 // Message returns the message of the condition Progressing.
@@ -395,21 +395,21 @@ type WindowsInstanceStatus struct {
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	NodeName string `json:"nodeName,omitempty"`
-	// NodeUID is the UID of the host's Node. If no Node of this name existed when the host received the credential to
-	// register one, NodeUID is empty. Then the operator adopts a new Node of this name even if only the host itself
-	// reports the Node's address.
+	// NodeUID is the UID of the host's Node. If no Node of this name existed when the host received its bootstrap
+	// token, NodeUID is empty. Then the operator adopts a new Node of this name even if only the host itself reports
+	// the Node's address.
 	// +kubebuilder:validation:MaxLength=128
 	// +optional
 	NodeUID string `json:"nodeUID,omitempty"`
 	// NodeMarks are the labels and taints that the operator set on the Node because of the spec: the keys of the
-	// labels, and the taints as "<key>:<effect>". What is removed from the spec, the operator removes from the Node.
+	// labels, and the taints as "<key>:<effect>". If the spec loses one, the operator removes it from the Node.
 	// +kubebuilder:validation:MaxItems=256
 	// +listType=atomic
 	// +optional
 	NodeMarks []string `json:"nodeMarks,omitempty"`
-	// BootstrapCredentials are the ids of the bootstrap tokens of the current join, newest last. kubelet needs one
-	// of these tokens to request its first certificate. The ids are not secret. While a
-	// host has a token, its daemon is stopped until the phase Confirming.
+	// BootstrapCredentials are the ids of the bootstrap tokens of the current join, newest last. kubelet needs one of
+	// these tokens to request its first certificate. The ids are not secret. If the list has an id and the phase isn't
+	// Confirming, the host's daemon is stopped.
 	// +kubebuilder:validation:MaxItems=8
 	// +kubebuilder:validation:items:MaxLength=256
 	// +listType=atomic
@@ -434,8 +434,8 @@ type WindowsInstanceStatus struct {
 	// is requested.
 	// +optional
 	Activity *Activity `json:"activity,omitempty"`
-	// FailedRevision is the revision of the node's last failed upgrade. The condition UpdateFailed says why. When
-	// the node is verified at a new revision, the operator removes both.
+	// FailedRevision is the revision of the node's last failed upgrade. The condition UpdateFailed says why. When the
+	// node is verified at a new revision, the operator removes the field and the condition.
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	FailedRevision string `json:"failedRevision,omitempty"`

@@ -38,7 +38,7 @@ const (
 	DefaultDrainTimeout  = 10 * time.Minute
 	DefaultSettleTime    = 10 * time.Second
 	DefaultVerifyTimeout = 10 * time.Minute
-	// Interruptions of leases last seconds, and kubelet's restart less than a minute.
+	// DefaultUnavailableAfter is longer than interrupted leases (seconds) and restarts of kubelet (under a minute).
 	DefaultUnavailableAfter = 5 * time.Minute
 )
 
@@ -79,8 +79,9 @@ type RolloutSpec struct {
 	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$`
 	// +optional
 	SettleTime *metav1.Duration `json:"settleTime,omitempty"`
-	// VerifyTimeout is the maximum time from the switch until the node is verified at its new revision. After that,
-	// the previous revision is restored. For a reboot, the limit is at least 20 minutes.
+	// VerifyTimeout is the maximum time from the request for the new revision until the node is verified. If a Ready
+	// node's daemon reports nothing, the time doubles. After this time, the operator restores the previous revision, if
+	// any. For a reboot, the time is at least 20 minutes, and starts again at the step Verifying.
 	// +kubebuilder:default="10m"
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$`
@@ -341,8 +342,8 @@ type RejectedSetting struct {
 
 // KubeletStatus is the configuration that kubelets get.
 type KubeletStatus struct {
-	// AcceptedConfig is the last accepted spec.kubelet.config. It stays in force while a newer configuration
-	// is rejected. Exception: kubelet's version has changed, and the new version doesn't accept this configuration.
+	// AcceptedConfig is the last accepted spec.kubelet.config. It stays in force while a newer configuration is
+	// rejected. Exception: if a new version of kubelet doesn't accept this configuration, the defaults are in force.
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +kubebuilder:validation:Type=object
 	// +optional
@@ -356,9 +357,9 @@ type RolloutPhase string
 // Phases of a rollout.
 const (
 	RolloutIdle        RolloutPhase = "Idle"        // every node has the revision
-	RolloutProgressing RolloutPhase = "Progressing" // nodes are being upgraded to it
+	RolloutProgressing RolloutPhase = "Progressing" // nodes are being upgraded to the revision
 	RolloutWaiting     RolloutPhase = "Waiting"     // some nodes don't have the revision, and none may be disrupted now
-	RolloutHalted      RolloutPhase = "Halted"      // too many nodes failed at it
+	RolloutHalted      RolloutPhase = "Halted"      // too many nodes failed at the revision
 )
 
 // RolloutFailure is a node that failed at a revision and was rolled back.

@@ -91,13 +91,13 @@ func (r Reason) Known() bool { return r.Number() != 0 }
 // Fix returns the text that tells an administrator what to do.
 func (r Reason) Fix() string { return explanations[r].fix }
 
-// IsBesideRevision reports whether a daemon's reason concerns no revision. The desired revision may be applied or not.
+// IsBesideRevision reports whether a daemon's reason says nothing about its revision, which may be applied or not.
 func (r Reason) IsBesideRevision() bool {
 	return r == ReasonTokenExpiring || r == ReasonRebootFailed || r == ReasonStateLost
 }
 
 // About returns the subject that a failure with this reason concerns. The failure sets the host's condition for this
-// subject to False. If the subject is empty, it sets no such condition.
+// subject to False. If the subject is empty, the failure sets no such condition.
 func (r Reason) About() Subject {
 	switch r.Number() / 100 {
 	case 1, 2:
@@ -205,9 +205,9 @@ const (
 	// The host's address is in a network of the cluster's pods or Services, so pods and Linux nodes can't reach the
 	// host. Or the API server or ingress has the same address.
 	ReasonHostInClusterNetwork Reason = "HostInClusterNetwork"
-	// VMware Tools on the host don't report the addresses of interfaces named vEthernet, which is their default. When
-	// the container network is created, the host's address moves to such an interface. Then vCenter shows no address,
-	// and the Machine and the Node lose their addresses.
+	// VMware Tools on the host have their default setting: they don't report the addresses of interfaces named
+	// vEthernet. When the container network is created, the host's address moves to such an interface. Then vCenter
+	// shows no address, and the Machine and the Node lose their addresses.
 	ReasonAddressHidden Reason = "AddressHidden"
 
 	// The operator is setting the host name or Windows features.

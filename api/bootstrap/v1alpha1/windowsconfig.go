@@ -34,7 +34,7 @@ type WindowsConfigSpec struct {
 	// +kubebuilder:default=cloudbase-init
 	// +optional
 	Format UserDataFormat `json:"format,omitempty"`
-	// ByItself says how the host joins.
+	// ByItself has the settings of the host's join. The host always joins by itself.
 	// +optional
 	ByItself v1alpha1.ByItself `json:"byItself,omitempty,omitzero"`
 }
@@ -64,8 +64,8 @@ type WindowsConfigStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// WindowsConfig is the bootstrap configuration of one Machine of Cluster API. A Windows Server image with
-// cloudbase-init or EC2Launch becomes a node with it.
+// WindowsConfig is the bootstrap configuration of one Machine of Cluster API. The Machine becomes a node if its image
+// has Windows Server and cloudbase-init or EC2Launch.
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:categories=cluster-api
