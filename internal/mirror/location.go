@@ -61,7 +61,7 @@ func (l Location) withoutPort() Location {
 	return Location{Host: name}
 }
 
-// split splits Host into the name and the port. An IPv6 address keeps its brackets. port is empty if Host has no port.
+// split splits Host into the name and the port. An IPv6 address keeps its brackets. `port` may be empty.
 func (l Location) split() (name, port string) {
 	colon := strings.LastIndexByte(l.Host, ':')
 	if colon < 0 || strings.HasSuffix(l.Host, "]") {

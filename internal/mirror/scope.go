@@ -66,7 +66,7 @@ func (r Rules) blocks(name Location) bool {
 // Insecure reports whether a repository may present any certificate, or use http without TLS.
 func (r Rules) Insecure(name Location) bool { return covers(r.insecure, name) }
 
-// withoutReference removes the tag and the digest from an image name. The port of a registry stays.
+// withoutReference removes the tag and the digest from an image name. The port of the registry stays.
 func withoutReference(text string) string {
 	text, _, _ = strings.Cut(text, "@")
 	if colon := strings.LastIndexByte(text, ':'); colon > strings.IndexByte(text, '/') && strings.Contains(text, "/") {

@@ -73,7 +73,7 @@ func (s *PullSecret) refuse(key string) {
 	s.unusable = append(s.unusable, quote(key[strings.LastIndexByte(key, '@')+1:]))
 }
 
-// parseKey parses a key of the pull secret. ok is false if the key is invalid.
+// parseKey parses a key of the pull secret. If the key is invalid, `ok` is false.
 func parseKey(text string) (key Location, ok bool) {
 	name := strings.TrimSpace(text)
 	_, rest, hasScheme := strings.Cut(name, "://")

@@ -63,7 +63,7 @@ func (c *connection) Close() error {
 
 type connectionKey struct{}
 
-// connContext adds the *connection to the context of a request. It is the field ConnContext of http.Server.
+// connContext adds the *connection to the context of a request. http.Server calls it through the field ConnContext.
 func connContext(ctx context.Context, conn net.Conn) context.Context {
 	if secured, ok := conn.(*tls.Conn); ok {
 		conn = secured.NetConn()

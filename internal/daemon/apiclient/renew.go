@@ -38,9 +38,9 @@ const (
 const (
 	firstLook   = time.Second
 	slowestLook = time.Minute
-	// pause is the time between failed attempts. restPause is the shortest time between renewals. Without restPause, a
-	// host whose clock is days ahead would renew its certificate endlessly. If a certificate has a short lifetime, both
-	// pauses are at most 1/pausePart of the lifetime.
+	// pause is the time between two failed attempts. restPause is the shortest time between renewals. Without
+	// restPause, a host whose clock is days ahead would renew its certificate endlessly. If a certificate has a short
+	// lifetime, both pauses are at most 1/pausePart of the lifetime.
 	pause     = 10 * time.Minute
 	restPause = time.Hour
 	pausePart = 20
@@ -61,7 +61,7 @@ type Renewer struct {
 	Spread func() float64
 }
 
-// RenewalTime returns the time to renew a certificate. spread is in [0,1): 0 means no jitter.
+// RenewalTime returns the time to renew a certificate. The parameter spread is in [0,1): 0 means no jitter.
 func RenewalTime(leaf *x509.Certificate, spread float64) time.Time {
 	life := leaf.NotAfter.Sub(leaf.NotBefore)
 	return leaf.NotBefore.Add(time.Duration(float64(life) * (renewAt - spread*renewJitter)))

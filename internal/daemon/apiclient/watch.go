@@ -43,7 +43,7 @@ type Watch struct {
 	err    error
 }
 
-// NewWatch returns a Watch of the object with this name. It receives changes only while Run runs.
+// NewWatch returns a Watch of the object with this name. The Watch receives changes only while Run runs.
 func NewWatch(client dynamic.ResourceInterface, name string, clock clock.Clock) *Watch {
 	return &Watch{client: client, name: name, clock: clock}
 }
@@ -55,8 +55,8 @@ func (w *Watch) Wake(channel chan<- struct{}) {
 	w.wake = append(w.wake, channel)
 }
 
-// Get returns the last state of the object, which the caller must not change. object is nil if the object doesn't
-// exist. If known is false, the API server has not answered yet.
+// Get returns the last state of the object, which the caller must not change. If the object doesn't exist, the result
+// `object` is nil. If known is false, the API server has not answered yet.
 func (w *Watch) Get() (object *unstructured.Unstructured, known bool) {
 	if w == nil {
 		return nil, false
@@ -105,7 +105,7 @@ func (w *Watch) saw(object *unstructured.Unstructured, listed bool) {
 	}
 }
 
-// older reports whether the state `one` of an object has a lower version than the state `other`. Versions are
+// older reports whether the state `one` of an object has a lower version than its state `other`. Versions are
 // increasing numbers. If a version isn't a number, older returns false.
 func older(one, other *unstructured.Unstructured) bool {
 	if other == nil || one.GetUID() != other.GetUID() {

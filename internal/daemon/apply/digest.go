@@ -26,7 +26,7 @@ type seen struct {
 	at     time.Time
 }
 
-// changed stands for the digest of a file that has changed since it was read.
+// The constant changed stands for the digest of a file that has changed since it was read.
 const changed = "changed"
 
 // The method of returns the digest and the access rights of a file. The digest of a missing file is "".

@@ -46,9 +46,9 @@ type history struct {
 	// VerifyTime since its last start. fell lists when it ended since Applier.Try.
 	tried, stayed bool
 	fell          []time.Time
-	// crashLooping is set when the service has ended maxEnds times within endsWindow. It is reset when the service has
-	// run for endsWindow without an end. The number of recent ends doesn't suffice to decide this, because the pauses
-	// between starts make ends less frequent.
+	// crashLooping becomes true when the service has ended maxEnds times within endsWindow. It becomes false when the
+	// service has run for endsWindow without an end. The number of recent ends doesn't suffice to decide this, because
+	// the pauses between starts make ends less frequent.
 	crashLooping bool
 }
 

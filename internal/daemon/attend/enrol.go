@@ -105,7 +105,7 @@ func (p rpcDir) identify(ctx context.Context, o Options) (uid string, addresses 
 	return contract.Digest(der), []net.IP{address.AsSlice()}, nil
 }
 
-// explain returns why the host can't join, as text for the administrator. failed is true if waiting doesn't help.
+// explain returns why the host can't join, as text for the administrator. If waiting doesn't help, `failed` is true.
 func explain(err error) (text string, failed bool) {
 	var invalid x509.CertificateInvalidError
 	var untrusted *tls.CertificateVerificationError

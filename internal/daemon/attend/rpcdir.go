@@ -60,7 +60,7 @@ func (p rpcDir) identity(uid string) apiclient.Identity {
 		User: contract.HostUserPrefix + uid, Groups: []string{contract.HostGroup}, Request: "windows-host-" + uid + "-"}
 }
 
-// Source returns the payload source for a host. dir is the path of the host's RPC directory.
+// Source returns the payload source for a host. `dir` is the path of the host's RPC directory.
 func Source(files winos.Files, dir string) (payload.Source, error) {
 	p, r := rpcDir{files, dir}, contract.Attendance{}
 	if err := p.read(contract.HostStateFile, &r); err != nil {

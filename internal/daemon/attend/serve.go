@@ -56,7 +56,7 @@ type service struct {
 
 // Serve carries out calls until ctx ends or the attendance ends. The attendance ends if the WindowsInstance was
 // deleted, or if the API server refuses the host for too long. Then Serve removes the service, and the caller must
-// call Clear after it has closed the log.
+// close the log and then call Clear.
 func Serve(ctx context.Context, o Options) error {
 	o.Pace = Pace{Beat: cmp.Or(o.Pace.Beat, beat), Retry: cmp.Or(o.Pace.Retry, retry), Gone: cmp.Or(o.Pace.Gone, gone),
 		Refused: cmp.Or(o.Pace.Refused, refused)}

@@ -13,7 +13,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// writeEvery is the time between checks of the counters. It ensures a check between any two scrapes.
+// writeEvery is the time between checks of the counters. It is short enough for a check between any two scrapes.
 const writeEvery = 15 * time.Second
 
 // Write writes the metrics file whenever a counter has changed, until ctx ends. It retries a failed write.

@@ -24,7 +24,7 @@ import (
 // readTimeout limits one read of a ConfigMap or Secret. The reconcile loop waits during a read.
 const readTimeout = 15 * time.Second
 
-// revisions reads the revision that the Node's annotation names, and caches it.
+// revisions reads and caches the revision that the Node's annotation names.
 type revisions struct {
 	client    dynamic.Interface
 	namespace string
@@ -36,7 +36,7 @@ type revisions struct {
 	// last is the candidate that was read last, or nil if the host has the revision that the Node's annotation names.
 	last     *state.Revision
 	serverCA serverCA
-	// asked is the name of the revision that was requested last. unread is why that revision couldn't be read.
+	// asked is the name of the revision that was requested last, and unread is why this revision couldn't be read.
 	// readAgain is the time of the next attempt, and reading is the pause before that attempt.
 	asked     string
 	unread    *contract.Problem

@@ -35,8 +35,8 @@ func (f *failures) mayTry(c *state.Revision) bool {
 	return c != nil && (last == nil || last.Name != c.Name || !f.clock.Now().Before(last.Until))
 }
 
-// note records in the state file that a revision failed, so that a restarted daemon also knows when to retry it. If the
-// revision changed the host, the pause before the retry is longer.
+// note records in the state file that a revision failed, so that a restarted daemon also knows when to retry this
+// revision. If the revision changed the host, the pause before the retry is longer.
 func (f *failures) note(ctx context.Context, revision string, why *contract.Problem, changed bool) {
 	first, limit := f.intervals.Failing, f.intervals.FailingLimit
 	if changed {

@@ -21,7 +21,7 @@ type latest struct {
 	watch *apiclient.Watch
 	clock clock.Clock
 	// seen reports that the Secret has existed since the daemon started. revision is the last revision that the daemon
-	// waited for, and until is the end of this wait. isAwaited reports that the last lookup decided to wait.
+	// waited for, and `until` is the end of this wait. isAwaited reports that the last lookup decided to wait.
 	seen      bool
 	revision  string
 	until     time.Time
@@ -46,9 +46,9 @@ func (l *latest) of(revision string) contract.Latest {
 	return content
 }
 
-// awaits reports whether the watch may still deliver a revision, so that the daemon need not read its ConfigMap. If the
-// Secret existed earlier but is missing now, the daemon waits as well, because the operator may be replacing the
-// Secret.
+// awaits reports whether the watch may still deliver a revision, so that the daemon need not read the ConfigMap of the
+// revision. If the Secret existed earlier but is missing now, the daemon waits as well, because the operator may be
+// replacing the Secret.
 func (l *latest) awaits(revision string) bool {
 	if object, known := l.watch.Get(); !known || object == nil && !l.seen {
 		return false

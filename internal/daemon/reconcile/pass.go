@@ -55,13 +55,13 @@ type onTrial struct {
 	// changed reports that the revision has changed the host. hampered reports that the last pass had only failures
 	// that existed before this revision. Then the next pass doesn't stop at a failed step.
 	changed, hampered bool
-	// since is when this daemon began to observe services under the current revision.
+	// The field since is when this daemon began to observe services under the current revision.
 	since time.Time
 	// unreadable is why this daemon can't parse the host's revision, or nil.
 	unreadable *contract.Problem
 }
 
-// excuses reports whether a fault existed before the revision on trial. Then this revision didn't cause the fault.
+// excuses reports whether a fault existed before the revision on trial. If so, this revision didn't cause the fault.
 func (r *Reconciler) excuses(fault state.Fault) bool {
 	return slices.ContainsFunc(r.State.Faults, fault.IsSame)
 }
@@ -224,8 +224,8 @@ func (r *Reconciler) unjudged(seen []state.Fault) []state.Fault {
 	})
 }
 
-// noteFaults records in the state file the faults that exist while no revision is on trial. excuses compares the faults
-// of later revisions with them.
+// noteFaults records in the state file the faults that exist while no revision is on trial. The method excuses compares
+// later faults with these faults.
 func (r *Reconciler) noteFaults(ctx context.Context, faults []state.Fault) {
 	isSame := slices.EqualFunc(r.State.Faults, faults,
 		func(a, b state.Fault) bool { return a.IsSame(b) && a.CrashLooping == b.CrashLooping })

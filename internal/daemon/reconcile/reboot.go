@@ -43,7 +43,7 @@ type reboots struct {
 	// problem is why an approved reboot failed, or nil. changed is signalled when problem changes.
 	problem *atomic.Pointer[contract.Problem]
 	changed chan<- struct{}
-	// facts are facts about the current boot. looked is when they were read.
+	// facts are facts about the current boot. looked is when the facts were read.
 	facts  winos.Facts
 	looked time.Time
 	// asked reports that the daemon has already requested the reboot that the operator approved last.

@@ -356,7 +356,7 @@ func (r *Reconciler) publish(ctx context.Context, node *unstructured.Unstructure
 	return again
 }
 
-// desired returns the name of the revision that a Node's annotation asks for. It is empty if node is nil.
+// desired returns the name of the revision that a Node's annotation asks for. If node is nil, the result is empty.
 func desired(node *unstructured.Unstructured) string {
 	if node == nil {
 		return ""

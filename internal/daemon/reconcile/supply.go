@@ -19,9 +19,9 @@ type supply struct {
 }
 
 // lacks returns a problem while the Stager fetches the candidate's missing payload. It returns nil if no payload is
-// missing, or if the last attempt to fetch it failed. In the second case, the daemon tries the candidate anyway,
-// because the files of the missing blobs may already be in place. If they aren't, the trial fails before it changes the
-// host.
+// missing, or if the last attempt to fetch the payload failed. In the second case, the daemon tries the candidate
+// anyway, because the files of the missing blobs may already be in place. If they aren't, the trial fails before it
+// changes the host.
 func (s *supply) lacks(c *state.Revision) *contract.Problem {
 	if s.stager == nil {
 		return nil

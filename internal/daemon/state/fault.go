@@ -9,7 +9,7 @@ import (
 // Fault is a failure that occurred while the daemon applied a revision, or while it kept the host in the desired state.
 type Fault struct {
 	contract.Problem
-	// About names the failed service, file or variable. It is empty if unknown, and in state files of older daemons.
+	// About names the failed service, file or variable. It may be empty, for example in state files of older daemons.
 	About string `json:"about,omitempty"`
 	// CrashLooping reports that the fault is a service that ends soon after each start. The state file records this,
 	// because a new daemon needs minutes to detect the crash loop again.

@@ -114,8 +114,8 @@ func Touched(files winos.Files) (bool, error) {
 	return state == ours || state == empty, err
 }
 
-// Conflict returns a problem if Open would refuse the existing C:\k. It also returns a problem if UntrustedOwner does,
-// unless C:\k is already ours. Conflict changes nothing.
+// Conflict returns a problem if Open would refuse the existing C:\k. If C:\k isn't ours yet, Conflict also returns a
+// problem of UntrustedOwner. Conflict changes nothing.
 func Conflict(files winos.Files, shared ...string) (*contract.Problem, error) {
 	state, err := look(files)
 	switch {
@@ -275,7 +275,7 @@ func look(files winos.Files) (condition, error) {
 }
 
 // Ensure creates directories and their parents. It records all missing directories before it creates any. If only
-// administrators may access a directory, and another program creates it first, Ensure returns an error.
+// administrators may access a directory, and another program has created this directory first, Ensure returns an error.
 func Ensure(files winos.Files, stateFile *File, dirs ...string) error {
 	var missing []string
 	for _, dir := range dirs {

@@ -56,12 +56,12 @@ type State struct {
 
 // Changes records what the daemon changed on the host. Cleanup reverts these changes.
 type Changes struct {
-	// HostnameBefore is the host's name before prepare changed it to HostnameSet. Both are empty without a change.
+	// HostnameBefore is the host's name before prepare changed it to HostnameSet. Without a change, both are empty.
 	HostnameBefore string   `json:"hostnameBefore,omitempty"`
 	HostnameSet    string   `json:"hostnameSet,omitempty"`
 	Reboots        *Reboots `json:"reboots,omitempty"`
 	Features       []string `json:"features,omitempty"`
-	// Environment holds the system variables that we set or removed, by their names in lower case.
+	// Environment holds the system variables that we set or removed, by variable name in lower case.
 	Environment map[string]Variable `json:"environment,omitempty"`
 	// Certificates are the CA certificates (DER) that we added to the root store.
 	Certificates [][]byte `json:"certificates,omitempty"`
@@ -71,7 +71,7 @@ type Changes struct {
 	// Staged lists files whose new content is in a temporary file next to them. A crash may leave this temporary file.
 	Staged Names `json:"staged,omitempty"`
 	// Aside lists the new names of programs that were renamed to make room for a new version. Such a program may still
-	// be running. It is deleted when it no longer runs.
+	// be running. When the program no longer runs, its file is deleted.
 	Aside    Names            `json:"aside,omitempty"`
 	Services map[string]Start `json:"services,omitempty"`
 	// Interrupted lists services of other vendors that we stopped because they depend on our services. The next pass

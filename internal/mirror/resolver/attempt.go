@@ -15,7 +15,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/mirror"
 )
 
-// question is one request to one source.
+// question describes one request to one source.
 type question struct {
 	pull   *pull
 	at     mirror.Location
@@ -288,7 +288,7 @@ func parseRange(header string) (offset int64, ranged bool) {
 	return offset, true
 }
 
-// contentRange returns a Content-Range header for all bytes from offset on. size is the size of the whole content.
+// contentRange returns a Content-Range header for all bytes from offset on. `size` is the size of the whole content.
 func contentRange(offset, size int64) string {
 	return fmt.Sprintf("bytes %d-%d/%d", offset, size-1, size)
 }

@@ -139,8 +139,8 @@ func authenticator(c mirror.Credential) authn.Authenticator {
 		IdentityToken: c.IdentityToken})
 }
 
-// settled is a transport for requests to token servers. It refuses redirects. Otherwise the target of a redirect would
-// receive the credential, which is in the body or in a header.
+// settled is the transport for requests to token servers. It refuses redirects. Otherwise the target of a redirect
+// would receive the credential, which is in the body or in a header.
 type settled struct{ transport http.RoundTripper }
 
 func (s settled) RoundTrip(request *http.Request) (*http.Response, error) {

@@ -206,7 +206,7 @@ func (l *layer) resume(ctx context.Context, why error) error {
 // clientStall is the maximum time until containerd reads what was sent. containerd writes to a disk, which can be busy.
 const clientStall = 5 * time.Minute
 
-// write sends bytes to the client. It returns errUnread if this fails or takes longer than clientStall.
+// write sends bytes to the client. If sending fails or takes longer than clientStall, write returns errUnread.
 func write(w http.ResponseWriter, content []byte) error {
 	// Ignore the error: in tests, the ResponseWriter doesn't support deadlines.
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(clientStall))

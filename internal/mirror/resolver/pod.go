@@ -45,8 +45,8 @@ const (
 	maxForm = 64 << 10
 )
 
-// authenticate reports whether a request has the node's token. If not, it returns the handle in the request, or "". It
-// compares digests instead of tokens, so that the time of the comparison reveals nothing about the token.
+// authenticate reports whether a request has the node's token. If not, it returns the handle in the request, or "".
+// authenticate compares digests instead of tokens, so that the time of the comparison reveals nothing about the token.
 func (r *Resolver) authenticate(request *http.Request) (trusted bool, handle string) {
 	values := request.Header[mirror.TokenHeader]
 	if len(values) != 1 {

@@ -25,7 +25,7 @@ type pull struct {
 	offset int64
 	// forbidden is a host that no redirect may lead to. If forbidden is empty, only the rules restrict redirects.
 	forbidden string
-	// pod has the pod's own credentials. It is nil if the request has no handle, see podAccess.
+	// pod contains the pod's own credentials. If the request has no handle, pod is nil: see podAccess.
 	pod *podAccess
 	// sources are the registries that may have the target, in the order of the attempts.
 	sources []mirror.Location
@@ -147,8 +147,8 @@ var (
 )
 
 // end finishes a pull. If the client is gone, it breaks the connection. If the image's own registry wants credentials,
-// it asks for the pod's. Otherwise it reports and logs the skipped sources. If all failed, it sends the error to the
-// client. If an answer has begun but isn't complete, it breaks the connection.
+// end asks for the pod's credentials. Otherwise it reports and logs the skipped sources. If all failed, it sends the
+// error to the client. If an answer has begun but isn't complete, it breaks the connection.
 func (p *pull) end(w http.ResponseWriter, request *http.Request, err error) {
 	ctx := request.Context()
 	log := logr.FromContextOrDiscard(ctx).WithName("resolver").WithValues("image", p.target.name())

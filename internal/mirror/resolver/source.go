@@ -64,7 +64,7 @@ const (
 	wrongLife = 4 * time.Minute
 	// troublesKept limits the stored troubles. A cluster has tens of hosts, but the image of a pod may name any host.
 	troublesKept = 256
-	// maxBrokenOff is how often a source that breaks off is tried again during one request.
+	// maxBrokenOff is how often one request tries a source again after broken connections.
 	maxBrokenOff = 8
 )
 

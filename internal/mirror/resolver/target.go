@@ -45,7 +45,7 @@ func (t target) path(repository string) string {
 	return "/v2/" + repository + "/" + string(t.endpoint) + "/" + reference
 }
 
-// Errors of invalid requests. The client receives these texts, so they contain nothing of its request.
+// Errors of invalid requests. The client receives these texts, so the texts contain nothing of the client's request.
 var (
 	errUnknownPath = errors.New("only manifests and blobs are served here")
 	errNoNamespace = errors.New("the registry is missing: exactly one ns is needed")
