@@ -19,7 +19,7 @@ import (
 // Limits of values: kubelet accepts larger values, but the node would not work with them.
 const (
 	// maxLease is the maximum duration of a node's lease, in seconds. kubelet renews the lease after a quarter of this
-	// duration, so after at most 30 s. A node counts as lost after 40 s without a renewal.
+	// duration, so after at most 30 s. A node counts as lost after 40 to 50 s without a renewal.
 	maxLease = 120
 	// maxPodsOfSubnet limits the pods on a node. A node's default subnet, a /23, has slightly more addresses.
 	maxPodsOfSubnet = 500

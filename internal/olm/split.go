@@ -26,7 +26,7 @@ const (
 	policyBinding      = "ValidatingAdmissionPolicyBinding"
 	networkPolicy      = "NetworkPolicy" // older releases of OLM refuse bundles with this kind
 	configMap          = "ConfigMap"
-	mutatingPolicy     = "MutatingAdmissionPolicy" // exists since Kubernetes 1.36
+	mutatingPolicy     = "MutatingAdmissionPolicy" // has the version v1 since Kubernetes 1.36
 	mutatingBinding    = "MutatingAdmissionPolicyBinding"
 	runtimeClass       = "RuntimeClass"
 )

@@ -210,8 +210,8 @@ func memberOf(node *corev1.Node, instance *v1alpha1.WindowsInstance, made made, 
 	return member
 }
 
-// whyDisrupted returns why a node is or will soon be disrupted, or "". instance is nil if no instance has the node. If
-// the removal of an instance needs a slot, the node stays in service until the instance has one.
+// whyDisrupted returns why a node is or will soon be disrupted, or "". The instance is nil if no instance has the node.
+// If the removal of an instance needs a slot, the node stays in service until the instance has one.
 func whyDisrupted(instance *v1alpha1.WindowsInstance, slot *Slot, machineLeaves bool) string {
 	switch {
 	case machineLeaves:
