@@ -18,7 +18,7 @@ import (
 // is replaced. The script in the user data runs for minutes, and sshd may answer before it authorises the key.
 const DefaultRefusalTimeout = 5 * time.Minute
 
-// Options of the controller. All are required, except where noted.
+// Options of the controller. All are required.
 type Options struct {
 	Namespace string
 	// Platform returns the cluster's platform. While the platform is unknown, it returns an error.

@@ -3,7 +3,7 @@
 //
 // The operator runs it. It cordons such a Node and reports it. If the removal of the host was forced, it lets the
 // daemon clean the host. If a host registered a Node while its Machine was being deleted, the package deletes this
-// Node. It ignores every Node that belongs to an instance, or may soon belong to one.
+// Node. It ignores a Node that may soon belong to an instance, and undoes its changes if the Node then does.
 package orphan
 
 // +kubebuilder:rbac:groups=windowsmachineconfig.openshift.io,resources=windowsinstances,verbs=get;list;watch,namespace=openshift-windows-machine-config-operator

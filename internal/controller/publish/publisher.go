@@ -62,7 +62,7 @@ func (p *publisher) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result,
 	return ctrl.Result{RequeueAfter: policy.Soonest(again, next)}, nil
 }
 
-// late returns the error of this pass as a problem if every pass has failed for lateAfter, or else nil.
+// late returns the error of this pass as a problem if all passes have failed for lateAfter. Otherwise, it returns nil.
 func (p *publisher) late(err error) *contract.Problem {
 	if err == nil {
 		p.failing = time.Time{}

@@ -58,8 +58,8 @@ func (s *Source) update(change func(*state)) {
 	}
 }
 
-// Current returns the published desired state, and the facts that it was rendered from. If there is none, or if the
-// current facts don't allow a desired state, the error joins all problems. The caller must not change the result.
+// Current returns the published desired state, and the facts that it was rendered from. If no state is published, or if
+// the current facts don't allow a desired state, the error joins all problems. The caller must not change the result.
 func (s *Source) Current(context.Context) (blueprint.Desired, blueprint.Facts, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

@@ -96,7 +96,7 @@ func (p *publisher) used(ctx context.Context) (map[string]bool, error) {
 
 // retire deletes a ConfigMap or Secret of the operator. If the parameter why is empty, retire does nothing.
 func (p *publisher) retire(ctx context.Context, object client.Object, why string) error {
-	if why == "" || !isOurs(object) || !object.GetDeletionTimestamp().IsZero() { // it may be kept by a finalizer
+	if why == "" || !isOurs(object) || !object.GetDeletionTimestamp().IsZero() { // a finalizer may delay the deletion
 		return nil
 	}
 	err := p.client.Delete(ctx, object, exactly(object))

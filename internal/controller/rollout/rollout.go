@@ -240,7 +240,7 @@ func (r *Rollout) decide(ctx context.Context, given policy.RolloutState) (decisi
 	}
 }
 
-// unwritten returns a decision without new slots, for use after the API server refused the new list.
+// unwritten returns the decision that applies after the API server refused the new list: no request gets a slot.
 func unwritten(d policy.RolloutDecision, problem *contract.Problem) policy.RolloutDecision {
 	d.Slots = nil
 	for name, verdict := range d.Verdicts {

@@ -95,7 +95,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	}
 	refused, again, err := r.carryOut(ctx, list, p)
 	r.tellRejected(list, slices.Concat(p.rejected, refused))
-	var beyond []*contract.Problem // the settings report invalid entries by themselves
+	var beyond []*contract.Problem // without invalid entries, which the settings' controller reports
 	for _, one := range slices.Concat(p.rejected[len(rejected):], refused) {
 		beyond = append(beyond, one.Problem)
 	}

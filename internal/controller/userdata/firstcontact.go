@@ -18,8 +18,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/userdata"
 )
 
-// If a Machine is created at least margin after the shared host key was published, its host certainly has this key.
-// Hosts of earlier Machines are trusted at first contact, like hosts that a user lists. margin covers delays of the
+// If a Machine is created at least this long after the shared host key was published, its host certainly has this key.
+// Hosts of earlier Machines are trusted at first contact, like hosts that a user lists. This covers delays of the
 // machine controller's caches, and differences between clocks.
 const margin = time.Minute
 

@@ -31,7 +31,7 @@ type pace struct {
 	late    func()
 
 	taken int
-	// left is the remaining time for this part, as of the time since.
+	// left was the remaining time for this part at the time since.
 	left  time.Duration
 	since time.Time
 }

@@ -34,7 +34,7 @@ const daemonPart = "daemon-"
 // posixRename is the SFTP extension that replaces a file atomically.
 const posixRename = "posix-rename@openssh.com"
 
-// session returns the SFTP session. The first call opens it and cleans the RPC directory.
+// session returns the SFTP session, and opens it if necessary. The first call also cleans the RPC directory.
 //
 // The cleanup deletes the files that broken connections left: answers, partial daemons, and requests, which may contain
 // credentials. Only one worker of the operator works on a host at a time, so none of these files is in use.
