@@ -22,7 +22,7 @@ import (
 // Kubelet waits much longer than this for a decision.
 const recheck = time.Minute
 
-// Reconciler decides about pending requests, one at a time.
+// Reconciler decides about pending requests.
 type Reconciler struct {
 	// client reads through the cache and writes to the API server. live reads from the API server.
 	client  client.Client

@@ -52,7 +52,7 @@ type view struct {
 type decision struct {
 	view
 	plan
-	// named contains the instances and present the Machines, each by name.
+	// named contains the instances, and present contains the Machines, each by name.
 	named   map[string]*v1alpha1.WindowsInstance
 	present map[string]inventory.Machine
 	// readings contains the result of reading each Machine, except Machines that are being deleted or ignored. It is

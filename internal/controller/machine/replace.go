@@ -23,7 +23,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// recheck is the time until the operator checks the Machines to replace even without an event, because some of them can
+// Even without an event, the operator checks the Machines to replace after the time recheck, because some of them can
 // be replaced only after some time.
 const recheck = 15 * time.Second
 
@@ -82,7 +82,7 @@ func (r *Reconciler) decideAll(ctx context.Context, due []dueMachine,
 	return again, errors.Join(errs...)
 }
 
-// keyHash returns the hash of the current key. Without a usable key, the hash is empty: no host can refuse the key.
+// keyHash returns the hash of the current key. If there is no usable key, the hash is empty: no Machine is replaced.
 func (r *Reconciler) keyHash(ctx context.Context, keys credential.Keys) (string, error) {
 	key, err := keys.PrivateKey(ctx)
 	if _, unusable := contract.AsProblem(err); unusable {

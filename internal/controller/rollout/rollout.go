@@ -78,7 +78,7 @@ type Rollout struct {
 	Observed *observed.Log
 	answers  chan event.GenericEvent
 
-	// deciding allows only one decision at a time, and guards last, the list after the last read or write.
+	// deciding allows one decision at a time, and guards the field last: the list after the last read or write.
 	deciding sync.Mutex
 	last     *list
 

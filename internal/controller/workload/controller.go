@@ -40,7 +40,7 @@ const (
 	// eventsAtOnce is the maximum number of events in a pass. eventsOfNamespace is the maximum for one namespace. The
 	// next passes write the remaining events.
 	eventsAtOnce, eventsOfNamespace = 50, 20
-	// eventAgain is when all events are written again, because the API server deletes events after an hour.
+	// eventAgain is the time after which all events are written again: the API server deletes events after an hour.
 	eventAgain = 55 * time.Minute
 	// named is the maximum number of pods in a message.
 	named = 3

@@ -74,7 +74,7 @@ type conn struct {
 
 var _ host.Conn = (*conn)(nil)
 
-// HostKey implements host.Conn. The operator has pinned the key before it approved the host's certificate.
+// HostKey implements host.Conn. The operator pinned the key before it approved the host's certificate.
 func (c *conn) HostKey() string { return c.key }
 
 // Upload implements host.Conn. It sends nothing: the next call makes the host download the program with this digest.

@@ -97,7 +97,7 @@ func (i Issuer) record(ctx context.Context, name string, values map[string]strin
 func (i Issuer) OpenCalls(ctx context.Context, instance *v1alpha1.WindowsInstance) error {
 	id := policy.HostID(instance)
 	meta := i.owned(contract.CallSecretPrefix+id, instance)
-	// Create the Secret first: a host that may read the Secret but finds none leaves, as if its instance were gone.
+	// Create the Secret first. If a host may read the Secret but finds none, it leaves, as if its instance were gone.
 	_, err := i.Client.CoreV1().Secrets(i.Namespace).Create(ctx, &corev1.Secret{ObjectMeta: meta},
 		metav1.CreateOptions{})
 	if err == nil || apierrors.IsAlreadyExists(err) {

@@ -29,8 +29,8 @@ const stuckRetry = time.Minute
 type Controller interface {
 	// Save writes the status of the instance if it has changed.
 	Save(ctx context.Context) error
-	// Take requests a slot in the rollout budget. If the host gets the slot, Take calls granted, which changes the
-	// status, and saves slot and status in one write. After a repeated call, the host keeps its slot or request.
+	// Take requests a slot in the rollout budget. If the host gets the slot, Take calls the function granted, which
+	// changes the status. One write saves slot and status. A repeated call keeps the slot or request.
 	Take(ctx context.Context, granted func()) (policy.Verdict, error)
 	// Note reports the events and metrics of an outcome. A repeated call reports them again.
 	Note(ctx context.Context, outcome journey.Outcome)

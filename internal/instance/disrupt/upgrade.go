@@ -25,7 +25,7 @@ func Resumed(status *v1alpha1.WindowsInstanceStatus, at time.Time) {
 	}
 }
 
-// aim begins an upgrade to the desired revision, or redirects an upgrade that has begun to this revision.
+// aim begins an upgrade to the desired revision, or redirects the current upgrade to this revision.
 func (d *Disrupt) aim(ctx context.Context, view *View) {
 	status := &view.Instance.Status
 	update, desired, change := status.Upgrade(), view.Desired, view.Change

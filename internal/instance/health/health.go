@@ -26,8 +26,8 @@ type Finding struct {
 	Rejoin *contract.Problem
 	// Update is the update to the desired revision, or nil if the node already has that revision.
 	Update *journey.Update
-	// Unresponsive is why the daemon counts as dead. This field is set only if Update is set. The host then joins again
-	// at the desired revision when the host gets a slot.
+	// Unresponsive is why the daemon counts as dead. This field is set only if Update is set. When the host gets a
+	// slot, it joins again at the desired revision.
 	Unresponsive *contract.Problem
 	// Outcome is the state of the node: done, or waiting. The wait ends at the latest when the node or the daemon has
 	// been down for too long.

@@ -145,7 +145,7 @@ func WasDown(update *v1alpha1.Activity, down policy.Since) bool {
 	return update != nil && (down.IsZero() || down.Began.Before(update.Since.Time))
 }
 
-// bootReport is how long a daemon may take after its start until its first write, which reports the boot ID.
+// bootReport is the time limit from a daemon's start to its first write, which reports the boot ID.
 const bootReport = time.Minute
 
 func awaitBoot(activity *v1alpha1.Activity, now time.Time) {

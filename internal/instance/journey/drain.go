@@ -185,7 +185,7 @@ func (p *Parts) drainSince(instance *v1alpha1.WindowsInstance) policy.Since {
 	return p.Observed.Since(instance, "drain", began)
 }
 
-// IsAPIResponse reports whether the API server answered a request, even with an error. It refuses an eviction because
+// IsAPIResponse reports whether the API server answered, even with an error. The API server refuses an eviction because
 // of a disruption budget (429), two budgets for one pod (500), or a webhook that denies (4xx) or fails (500).
 func IsAPIResponse(err error) bool {
 	status := apierrors.APIStatus(nil)

@@ -95,7 +95,7 @@ func (r *Revisions) published(ctx context.Context, revision string) (desired blu
 	manifest, err := contract.ManifestFromConfigMap(configMap.Data)
 	if err != nil || !contract.IsRevisionOfData(revision, configMap.Data) ||
 		!contract.IsRevisionOf(revision, manifest) {
-		return desired, false, nil //nolint:nilerr // the publisher corrects it
+		return desired, false, nil //nolint:nilerr // the publisher corrects the revision
 	}
 	desired.Manifest = manifest
 	if manifest.Confidential == "" {
