@@ -36,8 +36,8 @@ const nowhere = "https://another-program-has-the-port-of-the-mirror-resolver.inv
 // sends containerd to the resolver at url, with the resolver's token. If url is empty, the file sends containerd to a
 // host that can't exist. The caller must remove the folders of single registries, because containerd prefers them.
 //
-// Folders for single registries would not be enough, for two reasons. The name of a registry has several spellings: for
-// containerd, quay.io:0443 is the same as quay.io. And rules for a domain don't list the registries in that domain.
+// Folders for single registries would not be enough: the name of a registry has several spellings (for containerd,
+// quay.io:0443 is the same as quay.io), and rules for a domain don't list the registries in that domain.
 func HostsFile(url, token string) string {
 	if url == "" {
 		return fmt.Sprintf(hostsFile, nowhere)

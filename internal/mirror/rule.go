@@ -112,9 +112,9 @@ func (r Rules) findDomain(name Location) entry {
 	return entry{}
 }
 
-// rewrite returns the image's name at the mirror: the mirror replaces the part that matches the source. It returns
-// false if the result is not a valid image name. A source *.domain matches a host with any port, and the result keeps
-// the port of the image. So if the image's name has a port, the mirror must be a host without port and path.
+// rewrite returns the image's name at the mirror: the mirror replaces the part that matches the source. If the result
+// is not a valid image name, rewrite returns false. A source *.domain matches a host with any port, and the result
+// keeps the port of the image. So if the image's name has a port, the mirror must be a host without port and path.
 func (e entry) rewrite(image, mirror Location) (Location, bool) {
 	host := mirror.Host
 	if _, port := image.split(); e.source.wildcard && port != "" {

@@ -41,7 +41,7 @@ func rejected(object, source, mirror, why string) *contract.Problem {
 // quote formats text from the cluster for messages: in quotes, without control characters, and shortened.
 func quote(text string) string { return fmt.Sprintf("%q", shorten(text)) }
 
-// shown limits the bytes of the cluster's text that a message repeats. A registry's host name has at most 253.
+// shown limits the bytes of the cluster's text that a message repeats. A registry's host name has at most 253 bytes.
 const shown = 280
 
 func shorten(text string) string {

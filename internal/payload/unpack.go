@@ -18,8 +18,8 @@ type Put func(blob contract.Blob, write func(w io.Writer) error) error
 
 // Limits of a stream, to protect its receiver.
 const (
-	// maxUnwanted is how many bytes of unrequested blobs Unpack skips. An honest sender sends at most the blobs that
-	// the host received after its request. A whole payload is smaller than this limit.
+	// maxUnwanted is how many bytes of unrequested blobs Unpack skips. An honest sender sends such a blob only if the
+	// host received it after the request. A whole payload is smaller than this limit.
 	maxUnwanted        = 1 << 30
 	maxUnwantedEntries = 1 << 10
 	// entryOverhead is the maximum number of bytes that tar adds to an entry: a header and padding.
@@ -124,7 +124,7 @@ func (u *unpacking) stop(err error) error {
 	return err
 }
 
-// source returns a reader of the compressed stream, which records errors.
+// source returns a reader that reads the compressed stream and records errors.
 func (u *unpacking) source(r io.Reader) io.Reader {
 	return readerFunc(func(p []byte) (int, error) {
 		n, err := r.Read(p)

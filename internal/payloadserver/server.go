@@ -255,7 +255,7 @@ func (s *PayloadServer) caller(ctx context.Context, state *tls.ConnectionState) 
 	return node, nil
 }
 
-// blobs returns the requested blobs. If the payload doesn't contain a blob, blobs returns only the blobs before it.
+// blobs returns the requested blobs. If the payload doesn't contain a blob, blobs returns only the earlier blobs.
 func (s *PayloadServer) blobs(digest, then string) (found []payload.Blob) {
 	for {
 		blob, ok := s.Blobs.Blob(digest)
@@ -316,7 +316,7 @@ func copyFrom(out io.Writer, b payload.Blob, offset int64) error {
 }
 
 // transfer writes a response. It limits the time for each piece. It also ends a response that is slower than the
-// minimum rate (leastRate). So a response over a slow link succeeds, and a response over a broken link ends.
+// minimum rate (leastRate). So a response over a slow link can succeed, and a response over a broken link ends.
 type transfer struct {
 	http.ResponseWriter
 	control *http.ResponseController

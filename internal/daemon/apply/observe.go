@@ -74,7 +74,7 @@ func (a *Applier) lookAgain(ctx context.Context) (plan.Observed, error) {
 	})
 }
 
-// look observes everything that is desired or in the state file. digest returns a file's digest and access rights.
+// look observes everything that is desired or in the state file. `digest` returns a file's digest and access rights.
 func (a *Applier) look(ctx context.Context, want plan.Desired,
 	digest func(path string) (string, winos.Access, error)) (plan.Observed, error) {
 	have := plan.Observed{Services: map[string]winos.Service{}, Sane: maps.Clone(a.sane), Digests: map[string]string{},

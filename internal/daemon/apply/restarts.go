@@ -20,7 +20,7 @@ const (
 	firstRest  = 30 * time.Second
 	lastRest   = 4 * time.Minute
 	// If a service ends maxEnds times within trialWindow, the trial fails. The window is long because some failing
-	// services run for minutes each time. It is not unlimited, because an administrator may restart a service now and
+	// services run for minutes each time. The window is limited, because an administrator may restart a service now and
 	// then during a long trial.
 	trialWindow = time.Hour
 )
@@ -37,8 +37,8 @@ type history struct {
 	up   bool
 	pid  uint32
 	ends []time.Time
-	// The field with is the digest of the inputs of the last start, and started is the time of that start. The pause
-	// before the next start is rest.
+	// The field with is the digest of the inputs of the last start, and started is the time of that start. `rest` is
+	// the pause before the next start.
 	with    string
 	started time.Time
 	rest    time.Duration

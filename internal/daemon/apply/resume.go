@@ -28,7 +28,7 @@ func Stop(ctx context.Context, services winos.Services, stateFile *state.File, n
 	return nil
 }
 
-// Restart restarts one of our services, and then the dependants that stopped with the service.
+// Restart restarts one of our services, and then other vendors' services that stopped with it.
 func (a *Applier) Restart(ctx context.Context, name string) error {
 	if err := Stop(ctx, a.host.Services, a.state, name); err != nil {
 		return err

@@ -41,7 +41,7 @@ func Signal(wake chan<- struct{}) {
 }
 
 // Grow returns the pause after a failure. After the first failure in a row, previous is zero and the pause is `first`.
-// After each further failure, the pause is the previous pause times factor, but at most limit.
+// After each further failure, the pause is the previous pause times `factor`, but at most `limit`.
 func Grow(previous time.Duration, factor float64, first, limit time.Duration) time.Duration {
 	if previous == 0 {
 		return first

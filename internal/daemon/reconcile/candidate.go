@@ -75,8 +75,8 @@ func (r *Reconciler) understand() *contract.Problem {
 	return nil
 }
 
-// read returns the revision with this name, or nothing while the watch may still deliver it. If the revision can't be
-// read, read retries at growing intervals. Between attempts it returns the problem of the last attempt.
+// read returns the revision with this name, or nothing while the watch may still deliver it. If this fails, the method
+// tries again at growing intervals. Between attempts, it returns the problem of the last attempt.
 func (r *revisions) read(ctx context.Context, name string) (found *state.Revision, problem *contract.Problem) {
 	if r.last != nil && r.last.Name == name {
 		return r.last, nil

@@ -18,7 +18,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// signPause is the time between two checks for a pending reboot. A check reads only a few values of the registry.
+// signPause is the time between two checks for a pending reboot. A check reads only a few registry values of Windows.
 const signPause = 10 * time.Minute
 
 // signRenames is the name of the sign that Windows will replace files at the next boot.

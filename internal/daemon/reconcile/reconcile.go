@@ -77,7 +77,7 @@ type Reconciler struct {
 	trial     onTrial
 	started   time.Time
 	seen      inputs
-	// next is the time of the next check. At fullPass a full pass is due, even if nothing seems to have changed.
+	// next is the time of the next check. At time fullPass, a full pass is due, even without changes.
 	next, fullPass time.Time
 	// wake is signalled when a watch sees a change, or when a background goroutine has a result.
 	wake   chan struct{}

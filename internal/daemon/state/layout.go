@@ -191,7 +191,7 @@ const dirVar = `C:\var`
 
 // ClearKeys deletes the directory of kubelet's keys if we did not create it and users other than administrators may
 // write to it. Another operator may have left such a directory. kubelet would use a private key in this directory, and
-// anyone with a copy of this key could act as the node. The result cleared reports whether the directory was deleted.
+// anyone with a copy of this key could act as the node. The result `cleared` reports whether the directory was deleted.
 // ClearKeys deletes links in the directory and doesn't follow them.
 func ClearKeys(files winos.Files, stateFile *File) (cleared bool, err error) {
 	info, err := files.Stat(contract.DirKubeletPKI)

@@ -56,7 +56,7 @@ type State struct {
 
 // Changes records what the daemon changed on the host. Cleanup reverts these changes.
 type Changes struct {
-	// HostnameBefore is the host's name before prepare changed it to HostnameSet. Without a change, both are empty.
+	// HostnameBefore was the host's name before the daemon changed it to HostnameSet. Both are empty without a change.
 	HostnameBefore string   `json:"hostnameBefore,omitempty"`
 	HostnameSet    string   `json:"hostnameSet,omitempty"`
 	Reboots        *Reboots `json:"reboots,omitempty"`
@@ -147,7 +147,7 @@ type File struct {
 	written []byte
 }
 
-// Read reads the state file. If the file is missing or damaged, the state is empty.
+// Read loads the state file. If the file is missing or damaged, the state is empty.
 func Read(files winos.Files) (*File, error) {
 	f := &File{files: files}
 	content, err := winos.ReadFile(files, contract.PathState)

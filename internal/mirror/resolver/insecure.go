@@ -63,11 +63,10 @@ func (l insecureTransport) RoundTrip(request *http.Request) (*http.Response, err
 	return response, nil
 }
 
-// lax accepts any certificate of a registry. But it checks the certificate of a proxy, because the proxy receives a
-// password.
+// lax accepts any certificate of a registry, but checks a proxy's certificate, because the proxy receives a password.
 type lax struct{ direct, proxied *http.Transport }
 
-// newLax returns a lax transport. Except for the checks of certificates, the transport behaves like strict.
+// newLax returns a lax transport. Except for the checks of certificates, it behaves like the transport `strict`.
 func newLax(strict *http.Transport) *lax {
 	t := &lax{direct: strict.Clone(), proxied: strict.Clone()}
 	t.direct.Proxy = nil

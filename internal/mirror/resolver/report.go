@@ -35,8 +35,8 @@ func (r Report) IsFailure() bool { return r.Served == "" }
 const (
 	// maxMessage is the maximum length of an event's message in bytes, see config/admission/event.yaml.
 	maxMessage = 1024
-	// attemptsEnd is a length in bytes. If another attempt would make a message longer, the message only gives the
-	// number of the remaining attempts.
+	// attemptsEnd is a length in bytes. If another attempt would make a message longer than this, the message only
+	// gives the number of the remaining attempts.
 	attemptsEnd = 900
 )
 

@@ -72,7 +72,7 @@ func (r *transports) RoundTrip(request *http.Request) (*http.Response, error) {
 	return r.common.RoundTrip(request)
 }
 
-// authority is host:port in a unique form. If host has no port, it adds the default port of the scheme.
+// authority is host:port in a unique form. If host has no port, the result has the default port of the scheme.
 func authority(scheme, host string) string {
 	name, port := mirror.SplitHost(host)
 	if port == "" {

@@ -106,7 +106,7 @@ func (p *pull) headed(r *reply) (whole, error) {
 	return one, nil
 }
 
-// read reads a manifest and checks its digest. For a tag, the digest must match the source's header, if there is one.
+// read returns a manifest and checks its digest. For a tag, the digest must match the source's header, if there is one.
 func (p *pull) read(r *reply) (whole, error) {
 	content, err := readWhole(r, maxManifest)
 	if err != nil {

@@ -95,7 +95,7 @@ func (b *Builder) finish(m payload.Manifest) error {
 	return nil
 }
 
-// Copy copies a payload directory and verifies the digest of each blob. If a copy was interrupted, call Copy again: it
+// Copy copies a payload directory and verifies the digest of each blob. If a copy was interrupted, call Copy again. It
 // writes the manifest last. If the content of a blob doesn't match its digest, the error is a *contract.Problem with
 // the reason PayloadCorrupt.
 func Copy(from, to string) (payload.Manifest, error) {
