@@ -658,8 +658,8 @@ var explanations = map[Reason]explanation{ //nolint:gochecknoglobals // a table 
 		"not read it, apply the operator's manifests again."},
 	ReasonPayloadMissing: {905, "Build the image with a complete payload (make payload)."},
 	ReasonVersionUnsupported: {906, "Build the image with a kubelet that fits, as the message says: make image " +
-		"MINORS=1.37,1.36 or MINORS=all, with a new VERSION=. Install this version. If no pinned kubelet fits, install " +
-		"another version of the operator."},
+		"MINORS=1.37,1.36 or MINORS=all, with a new VERSION=. Install this version. If no pinned kubelet fits, " +
+		"install another version of the operator."},
 	ReasonAPICallFailed: {907, "Nothing to do: the operator tries again, and work on hosts continues where it " +
 		"stopped. If this lasts, check the API server. If the message names a policy or webhook, allow the request " +
 		"there."},

@@ -179,8 +179,8 @@ func upgradeEnds() []UpgradeRow {
 		v1alpha1.StepSwitching, v1alpha1.StepVerifying, v1alpha1.StepRollingBack
 	late := func(f UpgradeFacts, now time.Time) bool { return f.isLate(f.StepSince, f.VerifyTimeout, now) }
 	return []UpgradeRow{
-		{switching, "the switch affects pods, the operator has not requested the switch yet, and pods may have started since " +
-			"the drain",
+		{switching, "the switch affects pods, the operator has not requested the switch yet, and pods may have " +
+			"started since the drain",
 			draining, ActionWait, "", func(f UpgradeFacts, _ time.Time) bool { return f.IsUndrained }},
 		{switching, "the operator has not requested the revision or the reboot yet", switching, ActionSwitch, "",
 			func(f UpgradeFacts, _ time.Time) bool { return !f.IsRequested }},

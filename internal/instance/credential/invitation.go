@@ -103,7 +103,8 @@ func (i Issuer) OpenCalls(ctx context.Context, instance *v1alpha1.WindowsInstanc
 	if err == nil || apierrors.IsAlreadyExists(err) {
 		_, err = i.Client.RbacV1().Roles(i.Namespace).Create(ctx, &rbacv1.Role{ObjectMeta: meta,
 			Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"secrets"},
-				ResourceNames: []string{meta.Name}, Verbs: []string{"list", "watch", "patch"}}}}, metav1.CreateOptions{})
+				ResourceNames: []string{meta.Name}, Verbs: []string{"list", "watch", "patch"}}}},
+			metav1.CreateOptions{})
 	}
 	if err == nil || apierrors.IsAlreadyExists(err) {
 		_, err = i.Client.RbacV1().RoleBindings(i.Namespace).Create(ctx, &rbacv1.RoleBinding{ObjectMeta: meta,
