@@ -142,7 +142,7 @@ func only(name string) string {
 }
 
 // Get reads one object with a list request for its name, because daemons may list the object, but not get it. If the
-// object doesn't exist, Get returns nil. The result version is the resource version of the list.
+// object doesn't exist, Get returns nil. The result `version` is the resource version of the list.
 func Get(ctx context.Context, client dynamic.ResourceInterface, name string) (found *unstructured.Unstructured,
 	version string, err error) {
 	return read(ctx, client, name, "")

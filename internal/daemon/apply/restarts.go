@@ -10,9 +10,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// A service is in a crash loop if it ends maxEnds times within endsWindow. The service manager restarts it after 10, 30
-// and 60 s. So a service that crashes at once reaches this limit within two minutes, and a service that crashes once a
-// day never does. When a service is in a crash loop, we start it less and less often, in addition to the service
+// A service is in a crash loop if it ends maxEnds times within endsWindow. The service manager restarts it after 10,
+// 30, 60 and 120 s. So a service that crashes at once reaches this limit within two minutes, and a service that crashes
+// once a day never does. When a service is in a crash loop, we start it less and less often, in addition to the service
 // manager's restarts.
 const (
 	maxEnds    = 3
