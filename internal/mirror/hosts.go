@@ -28,8 +28,8 @@ const hostsHeader = `
 %s = ['%s']
 `
 
-// nowhere is a host name that can't exist (RFC 6761). Its words tell the reader of containerd's error what is wrong.
-// The final dot prevents Windows from appending the host's domains.
+// nowhere is a host name that can't exist (RFC 6761). containerd's error contains this name, whose words explain the
+// problem. The final dot prevents Windows from appending the host's domains.
 const nowhere = "https://another-program-has-the-port-of-the-mirror-resolver.invalid."
 
 // HostsFile returns the content of contract.PathHosts, the file that containerd reads for all registries. The file

@@ -35,9 +35,9 @@ var errTooMuch = errors.New("the stream contains far more than was requested")
 // the stream: it stores a blob only if its size and digest match a wanted blob. It skips other entries, within limits.
 // It needs the same amount of memory for every stream, and does not read data after the last wanted blob.
 //
-// If Unpack returns an error, the blobs that it has stored remain. The error is a *contract.Problem with the reason
-// PayloadCorrupt if the stream or a blob in the stream is damaged, and with the reason PayloadIncomplete if the stream
-// ends before all blobs arrived. The error wraps errors of r and put.
+// If Unpack returns an error, the blobs that it has stored remain. If the stream or a blob in it is damaged, the error
+// is a *contract.Problem with the reason PayloadCorrupt. If the stream ends before all blobs arrived, the reason is
+// PayloadIncomplete. The error wraps errors of r and put.
 func Unpack(r io.Reader, want []contract.Blob, put Put) error {
 	u := &unpacking{put: put, sizes: map[string]int64{}, stored: map[string]bool{}, buf: make([]byte, 128<<10)}
 	for _, b := range want {

@@ -56,9 +56,9 @@ func RequestToken(ctx context.Context, client dynamic.Interface, namespace, acco
 	return answer.Status.Token, life, nil
 }
 
-// WriteToken writes the two files that a service reads: its kubeconfig, and its token, which the service reads again
-// later. The kubeconfig gets the API server's address and CA from the daemon's kubeconfig. If the service's kubeconfig
-// already has a CA, WriteToken keeps that CA. Only Point replaces that CA.
+// WriteToken writes the two files that a service reads: its kubeconfig, and its token, which the service reads
+// repeatedly. The kubeconfig gets the API server's address and CA from the daemon's kubeconfig. If the service's
+// kubeconfig already has a CA, WriteToken keeps that CA. Only Point replaces that CA.
 func WriteToken(files winos.Files, daemonKubeconfig string, to contract.ServiceToken, token string) error {
 	server, err := readKubeconfig(files, daemonKubeconfig)
 	if err != nil {

@@ -30,7 +30,7 @@ const (
 	watchLife  = 5 * time.Minute // a watch ends after one to two times this time, as in every Kubernetes client
 )
 
-// Watch watches one named object. It is safe for concurrent use. Get of a nil Watch returns no object.
+// Watch watches one named object. It is safe for concurrent use. If the Watch is nil, Get returns no object.
 type Watch struct {
 	client dynamic.ResourceInterface
 	name   string

@@ -81,8 +81,8 @@ type Request struct {
 	Node map[string]any
 	// Thorough makes Apply read every file again, even if its size and time are unchanged.
 	Thorough bool
-	// If Whole is true, Apply takes no step if a file can't be staged or the steps can't be recorded, and it stops at
-	// the first step that fails. If Whole is false, a failed step prevents only the steps that depend on it.
+	// If Whole is true, Apply stops at the first failed step. It takes no step at all if a file can't be staged or the
+	// steps can't be recorded. If Whole is false, a failed step prevents only the steps that depend on it.
 	Whole bool
 }
 

@@ -81,7 +81,7 @@ func (s *service) tidy(ctx context.Context, program string) {
 	}
 }
 
-// leave removes the attendance's files and service. It doesn't remove the node: cleanup does, or the daemon after the
+// leave removes the attendance's files and service. The node is removed by a cleanup, or by the daemon after the
 // operator has released the host. If leave is interrupted, the next start of the service continues it.
 func (s *service) leave(ctx context.Context, why string) error {
 	logr.FromContextOrDiscard(ctx).Info("the attendance ends", "why", why)

@@ -163,7 +163,7 @@ func (s *service) current() string {
 }
 
 // carryOut runs a call, and sends signs of life while the call runs. If the Secret no longer contains the call, the
-// operator has given it up, so carryOut stops the call. Exception: a cleanup is not stopped.
+// operator no longer waits for it, so carryOut stops the call. Exception: a cleanup is not stopped.
 func (s *service) carryOut(ctx context.Context, call contract.Call) (answer []byte, err error) {
 	running, end := context.WithCancel(ctx)
 	defer end()

@@ -29,7 +29,7 @@ func newFailures(s *state.File, intervals Intervals, clock clock.Clock) *failure
 	return &failures{state: s, intervals: intervals, clock: clock}
 }
 
-// mayTry reports whether c may be tried now. The revision that failed last must be due for a retry.
+// mayTry reports whether c may be tried now. If c is the revision that failed last, its retry must be due.
 func (f *failures) mayTry(c *state.Revision) bool {
 	last := f.state.Failed
 	return c != nil && (last == nil || last.Name != c.Name || !f.clock.Now().Before(last.Until))

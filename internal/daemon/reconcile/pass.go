@@ -150,7 +150,7 @@ func (p *pass) look(report apply.Report, failed *contract.Problem) {
 }
 
 // begin makes the candidate c the host's revision and starts its trial. If the new daemon in c doesn't run on this
-// host, or the state file can't be written, begin records that c failed, and the host doesn't change.
+// host, or the state file can't be written, begin records that c failed, and the host keeps its revision.
 func (r *Reconciler) begin(ctx context.Context, c *state.Revision) {
 	problem := r.Program.SmokeTest(ctx, c.Manifest)
 	before := r.State.Revision.Name

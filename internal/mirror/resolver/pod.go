@@ -16,10 +16,10 @@ import (
 	"github.com/windows-nodes/wmco/internal/mirror"
 )
 
-// podAccess is a repository, and a pod's own credential for it. The resolver identifies each podAccess by a random
-// token, the handle. containerd sends a pod's own credentials (its imagePullSecrets, or credentials from a credential
-// provider of the cloud) only if a registry asks for them. So if a source denies an image, the resolver acts as a
-// registry with a token server, whose tokens are handles:
+// podAccess contains a repository, and a pod's own credential for it. The resolver identifies each podAccess by a
+// random token, the handle. containerd sends a pod's own credentials (its imagePullSecrets, or credentials from a
+// credential provider of the cloud) only if a registry asks for them. So if a source denies an image, the resolver acts
+// as a registry with a token server, whose tokens are handles:
 //
 //	containerd ─► manifest, with the node's token          ◄─ 401, Bearer realm="http://…/token"
 //	containerd ─► /token, with the node's token and the    ◄─ a handle for that repository
