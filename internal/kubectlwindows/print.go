@@ -56,7 +56,7 @@ func toJSON(found any) (string, error) {
 	return diagnosis.Visible(string(text)) + "\n", nil
 }
 
-// toYAML converts the output of toJSON, because control characters would make YAML invalid.
+// toYAML converts the output of toJSON, which has escaped the control characters that YAML doesn't allow.
 func toYAML(found any) (string, error) {
 	text, err := toJSON(found)
 	if err != nil {
