@@ -38,7 +38,7 @@ const (
 	DefaultDrainTimeout  = 10 * time.Minute
 	DefaultSettleTime    = 10 * time.Second
 	DefaultVerifyTimeout = 10 * time.Minute
-	// DefaultUnavailableAfter is longer than interrupted leases (seconds) and restarts of kubelet (under a minute).
+	// DefaultUnavailableAfter is longer than an interrupted lease (seconds) or a restart of kubelet (under a minute).
 	DefaultUnavailableAfter = 5 * time.Minute
 )
 

@@ -39,7 +39,7 @@ type key struct {
 	name, what string
 }
 
-// sight is one state of one object. dated only distinguishes this state from the next one.
+// sight is one state of one object. The field dated serves only to recognize the next state.
 type sight struct {
 	dated, asked time.Time
 	since        policy.Since

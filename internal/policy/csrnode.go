@@ -29,7 +29,7 @@ func joining(f csrFacts) *csrFault {
 }
 
 // nodeIsOurs requires that the Node exists and was adopted for this instance. The annotation on the Node isn't enough,
-// because kubelet may write the annotations of its own Node. So the instance must also contain the Node's name.
+// because kubelet may write the annotations of its own Node. So the instance must also contain the Node's UID.
 func nodeIsOurs(f csrFacts) *csrFault {
 	if f.Node == nil {
 		return notYet(CSRNodePending, "Node %s does not exist yet", f.claim.NodeName)

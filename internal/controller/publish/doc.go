@@ -14,8 +14,8 @@
 // The name of a revision contains the digest of its content, so the content of a revision's objects never changes. New
 // content is published in new objects, before the name of the new revision is written to any Node.
 //
-// The rights to Secrets can't be limited to names. The names of revisions are not known in advance, and the operator
-// can only grant daemons a right that the operator itself has.
+// The rights to Secrets can't be limited to names: the names of revisions are not known in advance. The operator also
+// needs these rights because it can only grant daemons a right that it has itself.
 package publish
 
 // +kubebuilder:rbac:groups="",resources=configmaps,verbs=list;watch;create;update;delete,namespace=openshift-windows-machine-config-operator

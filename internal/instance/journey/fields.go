@@ -133,8 +133,8 @@ func (m NodeFields) written(node *corev1.Node, err error) error {
 	return nil
 }
 
-// refusal returns the problem of labels and taints that the API server refuses permanently: because of a right, a
-// policy or a webhook, or because they are invalid. For other errors, it returns nil.
+// refusal returns the problem of labels and taints that the API server refuses permanently: because the operator
+// lacks a right, because of a policy or a webhook, or because they are invalid. For other errors, it returns nil.
 func (m NodeFields) refusal(node string, err error) error {
 	if m.Bare || !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err) &&
 		!apierrors.IsBadRequest(err) {

@@ -30,7 +30,7 @@ func Seconds(t time.Time) metav1.Time { return metav1.NewTime(t.Truncate(time.Se
 func Micros(t time.Time) metav1.MicroTime { return metav1.NewMicroTime(t.Truncate(time.Microsecond)) }
 
 // Hold records the revision of a verified node. If the node was verified at another revision before, Hold deletes the
-// record of a failure. Exception: it keeps the record of a failure at that other revision.
+// record of a failed revision. Exception: the node failed at the revision at which it was verified before.
 func Hold(status *v1alpha1.WindowsInstanceStatus, revision string) {
 	if revision != status.HeldRevision && status.FailedRevision != status.HeldRevision {
 		status.FailedRevision = ""
