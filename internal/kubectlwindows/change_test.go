@@ -227,7 +227,7 @@ func addFile(t *testing.T, at *terminal) {
 	if diff := cmp.Diff(before, entries(t, at)); diff != "" {
 		t.Errorf("part of a file was added: %s", diff)
 	}
-	add(0, "host 10.9.0.2 added", "# our hosts\naddress, username, port\n10.9.0.1, Administrator,\n10.9.0.2,,2222\n",
+	add(0, "host 10.9.0.2 added", "# our hosts\naddress, username, port\n10.9.0.1, Administrator,22\n10.9.0.2,,2222\n",
 		"--username", "wmco")
 	before["10.9.0.1"], before["10.9.0.2"] = "username=Administrator", "username=wmco\nport=2222"
 	if diff := cmp.Diff(before, entries(t, at)); diff != "" {

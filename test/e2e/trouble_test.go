@@ -197,6 +197,8 @@ func TestA10_OneHostUnderTwoNamesIsJoinedOnce(t *testing.T) {
 	s := own(t, o)
 	hosts := s.hosts(t, 1)
 	s.join(t, hosts...)
+	// The new process must know which instance has which host before it joins any host.
+	s.killed(t, 1, func() time.Duration { return 0 })
 	// The user adds the same host directly, under its second address.
 	double := &v1alpha1.WindowsInstance{
 		ObjectMeta: metav1.ObjectMeta{Namespace: contract.OperatorNamespace, Name: "double"},
