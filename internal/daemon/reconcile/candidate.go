@@ -12,11 +12,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/utils/clock"
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/daemon/apiclient"
-	"github.com/windows-nodes/wmco/internal/daemon/loop"
 	"github.com/windows-nodes/wmco/internal/daemon/selfupdate"
 	"github.com/windows-nodes/wmco/internal/daemon/state"
 )
@@ -30,24 +28,20 @@ type revisions struct {
 	namespace string
 	program   *selfupdate.Program
 	state     *state.File
-	clock     clock.Clock
-	intervals Intervals
 	latest    latest
 	// last is the candidate that was read last, or nil if the host has the revision that the Node's annotation names.
 	last     *state.Revision
 	serverCA serverCA
-	// asked is the name of the revision that was requested last, and unread is why this revision couldn't be read.
-	// readAgain is the time of the next attempt, and reading is the pause before that attempt.
-	asked     string
-	unread    *contract.Problem
-	readAgain time.Time
-	reading   time.Duration
+	// asked is the name of the revision whose last request failed, and unread is why. If asked is empty, none failed.
+	asked  string
+	unread *contract.Problem
 }
 
 // choose returns the candidate: the revision that the Node's annotation names. If the host already has this revision,
 // choose returns nil. If the revision is missing or invalid, choose returns nil and a problem, and the host keeps its
-// revision. While the watch may still deliver the revision, choose returns nil and sets latest.isAwaited.
-func (r *Reconciler) choose(ctx context.Context, node *unstructured.Unstructured) (*state.Revision,
+// revision. While the watch may still deliver the revision, choose returns nil and sets latest.isAwaited. The parameter
+// due reports that the time of a planned check has come. Only then, choose requests the same revision once more.
+func (r *Reconciler) choose(ctx context.Context, node *unstructured.Unstructured, due bool) (*state.Revision,
 	*contract.Problem) {
 	name := desired(node)
 	r.revisions.latest.isAwaited = false
@@ -55,7 +49,7 @@ func (r *Reconciler) choose(ctx context.Context, node *unstructured.Unstructured
 		r.revisions.last = nil
 		return nil, nil
 	}
-	return r.revisions.read(ctx, name)
+	return r.revisions.read(ctx, name, due)
 }
 
 // understand parses the host's manifest again if the daemon that stored it could not parse all of it. It returns a
@@ -75,31 +69,28 @@ func (r *Reconciler) understand() *contract.Problem {
 	return nil
 }
 
-// read returns the revision with this name, or nothing while the watch may still deliver it. If this fails, the method
-// tries again at growing intervals. Between attempts, it returns the problem of the last attempt.
-func (r *revisions) read(ctx context.Context, name string) (found *state.Revision, problem *contract.Problem) {
+// read returns the revision with this name, or nothing while the watch may still deliver it. If the last request for
+// this revision failed and no check is due, read returns the problem of that request.
+func (r *revisions) read(ctx context.Context, name string, due bool) (found *state.Revision,
+	problem *contract.Problem) {
 	if r.last != nil && r.last.Name == name {
 		return r.last, nil
-	}
-	if r.asked != name {
-		r.asked, r.reading, r.readAgain = name, 0, time.Time{}
 	}
 	if found = r.known(name); found == nil {
 		if r.latest.of(name).Revision == "" && r.latest.awaits(name) {
 			return nil, nil
 		}
-		if r.clock.Now().Before(r.readAgain) {
+		if r.asked == name && !due {
 			return nil, r.unread
 		}
 		var err error
 		if found, err = r.published(ctx, name); err != nil {
-			r.reading = loop.Grow(r.reading, 2, r.intervals.Failing, r.intervals.FailingLimit)
-			r.unread, r.readAgain = problemOf(err), r.clock.Now().Add(r.reading)
+			r.asked, r.unread = name, problemOf(err)
 			return nil, r.unread
 		}
 	}
 	logr.FromContextOrDiscard(ctx).Info("read a revision", "revision", name, "present", r.state.Revision.Name)
-	r.last = found
+	r.last, r.asked = found, ""
 	return found, nil
 }
 

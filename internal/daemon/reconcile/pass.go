@@ -115,7 +115,7 @@ func (r *Reconciler) pass(ctx context.Context, p pass) apply.Report {
 			// without applying the previous revision first.
 			node, _ := r.node.Get()
 			p = pass{node: node}
-			p.candidate, _ = r.choose(ctx, node)
+			p.candidate, _ = r.choose(ctx, node, false)
 		case trial.Replace:
 			p.broken = r.Program.Replace(ctx, r.State.Revision)
 			r.trial.isReplaced = p.broken == nil

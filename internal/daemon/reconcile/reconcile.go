@@ -107,8 +107,7 @@ func New(options Options) *Reconciler {
 		pauses:   pauses{intervals: o.Intervals, clock: o.Clock},
 	}
 	r.revisions = &revisions{
-		client: o.Client, namespace: o.Namespace, state: o.State, program: o.Program, clock: o.Clock,
-		intervals: o.Intervals, latest: latest{clock: o.Clock},
+		client: o.Client, namespace: o.Namespace, state: o.State, program: o.Program, latest: latest{clock: o.Clock},
 		serverCA: serverCA{trust: o.Trust, clock: o.Clock, intervals: o.Intervals},
 	}
 	r.tokens = newTokens(o, r.wake)
@@ -216,7 +215,7 @@ type inputs struct {
 // check has come. If due is false, a watch or another goroutine has woken the loop.
 func (r *Reconciler) reconcile(ctx context.Context, due bool) {
 	node, _ := r.node.Get()
-	c, problem := r.choose(ctx, node)
+	c, problem := r.choose(ctx, node, due)
 	r.revisions.serverCA.trustRevision(ctx, c, r.State.Revision)
 	if r.revisions.latest.isAwaited {
 		r.next = r.revisions.latest.until
