@@ -28,7 +28,7 @@ const (
 
 var errNoAnswer = errors.New("the API server has not answered in time")
 
-// AnnotateNode sets annotations of a Node. If a value in changes is nil, the annotation is removed. AnnotateNode also
+// AnnotateNode sets annotations of a Node. If a value in `changes` is nil, the annotation is removed. AnnotateNode also
 // stores the updated Node in the Watch, unless the Watch has received a newer Node. It returns all annotations.
 func AnnotateNode(ctx context.Context, client dynamic.Interface, watched *Watch, before *unstructured.Unstructured,
 	changes map[string]any) (map[string]string, error) {

@@ -52,7 +52,7 @@ const (
 	keepAlive   = 30 * time.Second
 )
 
-// Open prepares the daemon's connection to the API server in its kubeconfig. It sends nothing yet.
+// Open prepares a connection to the API server in the daemon's kubeconfig. It sends nothing yet.
 func Open(options Options) (*Client, error) {
 	server, err := readKubeconfig(options.Files, options.Kubeconfig)
 	if err != nil {

@@ -158,7 +158,7 @@ func GetCached(ctx context.Context, client dynamic.ResourceInterface, name strin
 	return found, err
 }
 
-// read returns the newest version of an object. If the parameter at is "0", an older version from a cache is enough.
+// read returns the newest version of an object. If the parameter `at` is "0", an older version from a cache is enough.
 func read(ctx context.Context, client dynamic.ResourceInterface, name, at string) (found *unstructured.Unstructured,
 	version string, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, readTimeout, errNoAnswer)

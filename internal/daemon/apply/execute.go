@@ -96,7 +96,7 @@ func (r *run) stage(ctx context.Context, steps []plan.Step) (left []plan.Step, o
 }
 
 // refuse reports a problem that prevents steps on files, and marks the services that read those files as broken. The
-// parameter about is the object of the problem, or empty.
+// parameter `about` is the object of the problem, or empty.
 func (r *run) refuse(steps []plan.Step, problem *contract.Problem, about string) {
 	r.fail(problem)
 	r.breaks(problem, about)

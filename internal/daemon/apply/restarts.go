@@ -43,7 +43,7 @@ type history struct {
 	started time.Time
 	rest    time.Duration
 	// tried reports whether we have started the service since Applier.Try. stayed reports whether it has run for
-	// VerifyTime since its last start. fell lists when it ended since Applier.Try.
+	// VerifyTime since its last start. fell lists the times of its ends since Applier.Try.
 	tried, stayed bool
 	fell          []time.Time
 	// crashLooping becomes true when the service has ended maxEnds times within endsWindow. It becomes false when the

@@ -157,7 +157,7 @@ func (s *service) carryOn(ctx context.Context, object *unstructured.Unstructured
 func (s *service) current() string {
 	var call contract.Call
 	if object, _ := s.watch.Get(); object != nil {
-		_ = field(object, contract.CallRequestField, &call) // a call that can't be read has another ID, or none
+		_ = field(object, contract.CallRequestField, &call) // the ID of an unreadable call is different or empty
 	}
 	return call.ID
 }

@@ -10,7 +10,7 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Run calls step until ctx ends. After each step it waits for the pause that step returns, or until wake is signalled.
+// Run calls step until ctx ends. After each call, Run waits for the returned pause, or until wake is signalled.
 func Run(ctx context.Context, c clock.Clock, wake <-chan struct{}, step func(ctx context.Context) time.Duration) {
 	for ctx.Err() == nil {
 		if pause := step(ctx); pause > 0 {

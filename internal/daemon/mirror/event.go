@@ -47,8 +47,8 @@ const (
 	maxSubjects   = 256
 )
 
-// subject is the topic of one event. It is either an image that no registry could provide, or a set of registries that
-// were skipped for the same reasons, for any image.
+// subject is the topic of one event. It is either an image that no registry could provide, or, for all images together,
+// a set of registries that were skipped for the same reasons.
 type subject struct {
 	key         string
 	latest      resolver.Report
@@ -98,7 +98,7 @@ func (h *Reporter) Run(ctx context.Context, client dynamic.Interface) {
 	})
 }
 
-// tell creates the events that are due: first the events about failures, then the others, each newest first.
+// tell creates the due events: first the events about failures, then the other events, newest first in both groups.
 func (h *Reporter) tell(ctx context.Context, client dynamic.Interface) error {
 	now := h.Clock.Now()
 	for _, s := range h.due(now) {

@@ -19,7 +19,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/mirror/resolver"
 )
 
-// Service runs the resolver. It listens only if there is something to resolve. It is not safe for concurrent use.
+// Service runs the resolver, which listens only if there is something to resolve. It is not safe for concurrent use.
 type Service struct {
 	Network  winos.Network
 	Reporter *Reporter

@@ -12,7 +12,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/response"
 )
 
-// Timeouts of a connection to a payload server, so that a dead payload server is noticed.
+// With these timeouts, the daemon notices that a payload server is dead.
 const (
 	dialTimeout = 10 * time.Second
 	keepAlive   = 30 * time.Second

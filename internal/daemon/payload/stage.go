@@ -48,7 +48,7 @@ type Stager struct {
 	store *Store
 	wake  chan struct{}
 
-	// tried is the task of the latest attempt. again is the earliest time of the next attempt, and pause is the pause
+	// tried is the task of the latest attempt. `again` is the earliest time of the next attempt, and pause is the pause
 	// before that attempt. Only Run uses these fields.
 	tried task
 	again time.Time
@@ -194,7 +194,7 @@ func isUnreported(node *unstructured.Unstructured, revision string) bool {
 	return status || revision != "" && a[contract.StagedAnnotation] != revision
 }
 
-// do executes a task and reports the result. If the wanted task changes, it stops early and keeps complete blobs.
+// The method do executes a task and reports it. If the wanted task changes, the method stops and keeps complete blobs.
 func (s *Stager) do(ctx context.Context, t task) {
 	ctx, stop := context.WithCancel(ctx)
 	var watching sync.WaitGroup

@@ -101,8 +101,8 @@ func (s *Store) Adopt(ctx context.Context, file string, wanted []contract.Blob) 
 	return nil
 }
 
-// Put implements payload.Put. All verbs use the same temporary file name, because only one verb runs at a time. The
-// daemon uses another name, because the operator may send a blob while the daemon fetches it.
+// Put implements payload.Put. All calls of the operator use the same temporary file name, because only one call runs at
+// a time. The daemon uses another name, because the operator may send a blob while the daemon fetches it.
 func (s *Store) Put(blob contract.Blob, write func(w io.Writer) error) error {
 	return s.put(blob, ".tmp", write)
 }

@@ -2,7 +2,7 @@
 //
 // The reconcile loop and bootstrap compute all steps before they change the host, and then execute them. HostFacts
 // reads the host and its cloud, and creates kube-proxy's endpoint. Apart from that, the package is pure. An unknown
-// fact is a Problem to wait for, never an empty string. The package doesn't trust the answers of the cloud's metadata
+// fact results in a Problem, never in an empty string. The package doesn't trust the answers of the cloud's metadata
 // service: it refuses a value that is too long or not a valid name.
 //
 // The order of the steps:

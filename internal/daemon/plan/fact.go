@@ -16,10 +16,10 @@ import (
 // Lookup returns the value for a key, or a Problem if the value is unknown.
 type Lookup[K ~string] func(key K) (string, *contract.Problem)
 
-// HostFacts returns a Lookup for the facts of a host. network is the name of the pods' HNS network. If values contains
-// a fact, the Lookup returns it without reading the host. Exception: the source VIP in values is only a request. The
-// Lookup creates the endpoint with this address if possible, and returns the endpoint's actual address. The Lookup
-// reads each fact at most once, when it is first requested. So use a Lookup for one pass only, and not concurrently.
+// HostFacts returns a Lookup for the facts of a host. network is the name of the pods' HNS network. If `values`
+// contains a fact, the Lookup returns it without reading the host. Exception: the source VIP in `values` is only a
+// request. The Lookup creates the endpoint with this address if possible, and returns the endpoint's actual address.
+// The Lookup reads each fact at most once. So use a Lookup for one pass only, and not concurrently.
 func HostFacts(ctx context.Context, host winos.Host, network string,
 	values map[contract.Fact]string) Lookup[contract.Fact] {
 	type answer struct {

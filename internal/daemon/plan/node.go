@@ -13,7 +13,7 @@ type Path string
 
 // NodeFields returns a Lookup for the fields of a Node in unstructured form. If node is nil or lacks a value, the
 // Lookup returns the remembered value, so that services start while the API server is unreachable. If there is no
-// remembered value either, the Lookup returns a Problem to wait for.
+// remembered value either, the Lookup returns a Problem.
 func NodeFields(node map[string]any, remembered map[string]string) Lookup[Path] {
 	return func(p Path) (string, *contract.Problem) {
 		expression := jsonpath.New("").AllowMissingKeys(true)

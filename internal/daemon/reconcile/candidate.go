@@ -32,7 +32,7 @@ type revisions struct {
 	// last is the candidate that was read last, or nil if the host has the revision that the Node's annotation names.
 	last     *state.Revision
 	serverCA serverCA
-	// asked is the name of the revision whose last request failed, and unread is why. If asked is empty, none failed.
+	// asked is the revision whose last request failed, or empty. unread is the problem of that request.
 	asked  string
 	unread *contract.Problem
 }
@@ -40,7 +40,7 @@ type revisions struct {
 // choose returns the candidate: the revision that the Node's annotation names. If the host already has this revision,
 // choose returns nil. If the revision is missing or invalid, choose returns nil and a problem, and the host keeps its
 // revision. While the watch may still deliver the revision, choose returns nil and sets latest.isAwaited. The parameter
-// due reports that the time of a planned check has come. Only then, choose requests the same revision once more.
+// due reports that the time of a planned check has come. Only then does choose repeat a failed request.
 func (r *Reconciler) choose(ctx context.Context, node *unstructured.Unstructured, due bool) (*state.Revision,
 	*contract.Problem) {
 	name := desired(node)
@@ -94,7 +94,7 @@ func (r *revisions) read(ctx context.Context, name string, due bool) (found *sta
 	return found, nil
 }
 
-// known returns a revision without a request: from the state file or the watch of the latest revision, or nil.
+// known returns a revision from the state file or from the watch of the latest revision, or nil. It sends no request.
 func (r *revisions) known(name string) *state.Revision {
 	if before := r.state.Before; before != nil && before.Name == name &&
 		contract.IsRevisionOf(name, before.Manifest) && r.check(*before) == nil {

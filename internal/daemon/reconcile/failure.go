@@ -66,7 +66,7 @@ func (f *failures) untilNextTry(pause time.Duration) time.Duration {
 
 // fetchProblem returns the problem to report. The parameter why is the problem of the last fetch. If a revision failed
 // for lack of payload, the result also names that revision. If the revision failed for another reason, the result is
-// nil, because the other problem is more useful.
+// nil, because the problem of that failure is more useful.
 func (f *failures) fetchProblem(why *contract.Problem) *contract.Problem {
 	last := f.state.Failed
 	switch {

@@ -17,11 +17,11 @@ type Intervals struct {
 	// Resync is the time between passes in the desired state, plus or minus a random fifth. Default: 2 min.
 	Resync time.Duration
 	// If a pass lacks a fact that no event announces, such as the overlay network's subnet, Waiting is the first pause
-	// after it. The pause grows up to WaitingLimit. Defaults: 1 s and 15 s.
+	// after the pass. The pause grows up to WaitingLimit. Defaults: 1 s and 15 s.
 	Waiting, WaitingLimit time.Duration
 	// Failing is the first pause after a failed pass. It doubles up to FailingLimit. Defaults: 5 s and 1 min.
 	Failing, FailingLimit time.Duration
-	// Retry is the pause before the first retry of a failed revision. It doubles up to RetryLimit. Defaults: 1, 20 min.
+	// Retry is the pause before a failed revision's first retry. It doubles up to RetryLimit. Defaults: 1 and 20 min.
 	Retry, RetryLimit time.Duration
 	// Status is the shortest time between two writes of the apply-status annotation. Default: 5 s.
 	Status time.Duration

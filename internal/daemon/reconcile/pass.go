@@ -214,7 +214,7 @@ func (r *Reconciler) repair(ctx context.Context, p *pass) {
 }
 
 // unjudged returns the recorded crash loops of services that aren't in seen and haven't been observed for StayTime yet.
-// Such a crash loop may still exist, because a new daemon and a new revision both start counting crashes from zero.
+// Such a crash loop may still exist: the daemon counts crashes from zero after its start and after each new revision.
 func (r *Reconciler) unjudged(seen []state.Fault) []state.Fault {
 	if r.Clock.Since(r.trial.since) >= apply.StayTime {
 		return nil

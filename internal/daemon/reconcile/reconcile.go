@@ -363,7 +363,7 @@ func desired(node *unstructured.Unstructured) string {
 	return node.GetAnnotations()[contract.DesiredRevisionAnnotation]
 }
 
-// remember returns and stores the Node's values that the manifest uses. Later, the API server may be unreachable.
+// remember returns the Node's values that the manifest uses, and stores them for times without an API server.
 func (r *Reconciler) remember(ctx context.Context, node *unstructured.Unstructured) map[string]string {
 	paths := plan.NodePaths(r.State.Manifest)
 	values := make(map[string]string, len(paths))

@@ -115,7 +115,7 @@ func Touched(files winos.Files) (bool, error) {
 }
 
 // Conflict returns a problem if Open would refuse the existing C:\k. If C:\k isn't ours yet, Conflict also returns a
-// problem of UntrustedOwner. Conflict changes nothing.
+// problem if UntrustedOwner does. Conflict changes nothing.
 func Conflict(files winos.Files, shared ...string) (*contract.Problem, error) {
 	state, err := look(files)
 	switch {

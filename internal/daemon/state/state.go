@@ -118,9 +118,9 @@ type Variable struct {
 	Name string `json:"name"`
 	// Before is the variable's value before our first change, or nil if it was unset.
 	Before *string `json:"before,omitempty"`
-	// If the service manager did not know the variable when we set it, SetIn is the ID of that boot. If we deleted the
-	// variable, RemovedIn is the ID of the boot of the deletion. The service manager reads all variables at boot, and
-	// passes them to services until the next boot.
+	// If the service manager did not know the variable when we set it, SetIn is the ID of the boot at that time. If we
+	// deleted the variable, RemovedIn is the ID of the boot of the deletion. The service manager reads all variables at
+	// boot, and passes them to services until the next boot.
 	SetIn     string `json:"setIn,omitempty"`
 	RemovedIn string `json:"removedIn,omitempty"`
 }

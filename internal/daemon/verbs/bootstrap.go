@@ -141,7 +141,7 @@ func makeDirectories(files winos.Files, stateFile *state.File, shared []string) 
 }
 
 // nameOf returns the name for this host's Node: the fact from plan.Naming that the manifest uses, otherwise the host
-// name. values contains that fact. nameOf also checks that the host has the requested node address.
+// name. The result `values` contains that fact. nameOf also checks that the host has the requested node address.
 func nameOf(ctx context.Context, host winos.Host, request contract.BootstrapRequest) (name string,
 	values map[contract.Fact]string, err error) {
 	facts, err := host.System.Facts(ctx)

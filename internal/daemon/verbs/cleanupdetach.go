@@ -35,7 +35,7 @@ func (w Where) command() string {
 // returns the answer of the finished service.
 func CleanupDetached(ctx context.Context, host winos.Host, where Where) (contract.CleanupAnswer, error) {
 	// If this exe is outside the RPC directory, like the exe of the installed daemon, the cleanup deletes it. A service
-	// can't delete its own exe, so clean the host in this process.
+	// whose exe is gone can't continue after a reboot, so clean the host in this process.
 	if where.Home == "" || !contract.Within(RPCPath(where.Home), where.Self) {
 		return cleanupAlone(ctx, host, where)
 	}

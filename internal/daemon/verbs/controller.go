@@ -32,7 +32,7 @@ import (
 // the daemon reconciles the host without an API server.
 const openRetry = time.Minute
 
-// lifetime is how long a renewed certificate is valid. The operator requests the same lifetime for the first one.
+// lifetime is the validity of a renewed certificate. The operator requests the same for the first certificate.
 const lifetime = 14 * 24 * time.Hour
 
 // service is the daemon's service.
@@ -225,8 +225,8 @@ func (s *service) open(ctx context.Context) *apiclient.Client {
 }
 
 // `alone` reconciles the host with the last known revision. It ends when ctx ends, or when a client of the API server
-// can be created. In the second case, it returns this client. alone uses a single Reconciler, because a new Reconciler
-// would lose its state, such as the start time of a wait.
+// can be created. In the second case, it returns this client. `alone` uses a single Reconciler, because a new
+// Reconciler would lose its state, such as the start time of a wait.
 func (r *runner) alone(ctx context.Context) (api *apiclient.Client, err error) {
 	ctx, stop := context.WithCancel(ctx)
 	opened := make(chan *apiclient.Client, 1)

@@ -73,8 +73,8 @@ func isVerb(exe string) bool {
 		strings.HasSuffix(name, ".exe")
 }
 
-// acquireTurn takes the lock. While another process has the lock, acquireTurn calls the function busy with that
-// process's ID (0 if unknown) and tries again. After the limit, acquireTurn returns a problem.
+// acquireTurn takes the lock. While another process has the lock, acquireTurn passes that process's ID (0 if unknown)
+// to the function `busy` and tries again. After the limit, acquireTurn returns a problem.
 func acquireTurn(ctx context.Context, programs winos.Programs, limit time.Duration,
 	busy func(ctx context.Context, holder uint32) error) (release func() error, err error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)

@@ -95,7 +95,7 @@ type Services interface {
 	// Stop stops the service's dependants (the services that need it), and then the service. It returns when their
 	// processes have ended. If the service is already stopped, Stop does nothing.
 	Stop(ctx context.Context, name string) error
-	// Dependants lists the services that Stop also stops, in this order: a service before those that it needs.
+	// Dependants lists the services that Stop also stops. Each service comes before the services that it needs.
 	Dependants(ctx context.Context, name string) ([]string, error)
 	// Delete deletes a stopped service. If the service is missing, it returns no error.
 	Delete(ctx context.Context, name string) error
