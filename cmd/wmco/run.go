@@ -134,7 +134,7 @@ func installRest(ctx context.Context, restConfig *rest.Config, namespace string)
 	return installer, installer.Install(ctx)
 }
 
-// discoveryTimeout is how long the operator waits until an API server that has just started lists the groups of CRDs.
+// discoveryTimeout limits how long the operator waits until a newly started API server lists the groups of CRDs.
 const discoveryTimeout = time.Minute
 
 // recognise finds out whether the cluster is OpenShift. If the API server has just started, it tries again for a while.

@@ -5,8 +5,8 @@
 // cluster, with the rights in config/kubernetes/rights. The package treats all content as hostile until it has parsed
 // the content. It writes no objects, and makes no decisions about nodes.
 //
-// If an object is missing, unreadable or wrong, and a value of it was read before, this value stays in force, and
-// facts.Troubles contains a *contract.Problem with the object's name and the fix. Without such a value, the error
+// If an object is missing, unreadable or wrong, but an earlier value is known, this value stays in force, and
+// facts.Troubles contains a *contract.Problem with the object's name and the fix. Without an earlier value, the error
 // contains the Problem. Exception: blueprint, not this package, checks the settings that an administrator may change at
 // any time, such as mirrors and CA bundles.
 //

@@ -31,8 +31,8 @@ type ignitionUnit struct {
 	Dropins        []struct{ Name, Contents string }
 }
 
-// execStart returns the command of a systemd unit: the last ExecStart= in its [Service] sections. Like systemd, it
-// reads the unit first, and then the unit's drop-ins in the order of their names.
+// execStart returns the command of a systemd unit: the last ExecStart= in its [Service] sections. Like systemd,
+// execStart reads the unit first, and then the unit's drop-ins, sorted by name.
 // https://www.freedesktop.org/software/systemd/man/latest/systemd.service.html#Command%20lines
 func (c ignition) execStart(name string) (command string, err error) {
 	i := slices.IndexFunc(c.Systemd.Units, func(u ignitionUnit) bool { return u.Name == name && u.Contents != "" })
@@ -71,7 +71,7 @@ func (c ignition) execStart(name string) (command string, err error) {
 	return command, nil
 }
 
-// file returns the content of a file, and whether it exists. If Ignition would download the file, it returns an error.
+// file returns a file's content, and whether the file exists. A file that Ignition would download is an error.
 func (c ignition) file(path string) ([]byte, bool, error) {
 	i := slices.IndexFunc(c.Storage.Files, func(f ignitionFile) bool { return f.Path == path })
 	if i < 0 {

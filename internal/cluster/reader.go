@@ -171,8 +171,8 @@ func (r *common) allowed(ctx context.Context, facts *blueprint.Facts,
 }
 
 // serviceCIDRs adds the prefixes of all ServiceCIDRs, a kind since Kubernetes 1.33, to facts.ServiceNetworks. No host
-// may have an address in them, and nodes reach such addresses without a proxy. Until the operator may read them for the
-// first time, no host can join. If a cluster without OpenShift has a proxy, joined nodes get no changes either.
+// may have an address in them, and nodes reach such addresses without a proxy. Until the operator has read existing
+// ServiceCIDRs once, no host can join. If a cluster without OpenShift has a proxy, joined nodes get no changes either.
 func (r *common) serviceCIDRs(ctx context.Context, facts *blueprint.Facts) error {
 	var list networkingv1.ServiceCIDRList
 	const name = "ServiceCIDRs"

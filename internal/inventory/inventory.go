@@ -47,7 +47,7 @@ const (
 	settingHostKey = "hostKey"
 
 	maxAddress = 253
-	maxUser    = 104 // DOMAIN\user takes 20 + 1 + 15; Windows allows 256 (UNLEN of lmcons.h), and UPNs may be longer
+	maxUser    = 104 // DOMAIN\user has at most 15 + 1 + 20 characters, UPNs may have more, and Windows allows 256
 	maxHostKey = 8192
 )
 

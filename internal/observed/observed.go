@@ -39,7 +39,7 @@ type key struct {
 	name, what string
 }
 
-// sight is one state of one object. The field dated serves only to recognize the next state.
+// sight is one state of one object. If the field dated differs from the date in the next call, a new state has begun.
 type sight struct {
 	dated, asked time.Time
 	since        policy.Since

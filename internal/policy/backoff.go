@@ -12,8 +12,8 @@ const (
 	backoffBase = 5 * time.Second
 	backoffMax  = 5 * time.Minute
 
-	// keyBackoffBase is the first delay, short enough to notice soon that an administrator authorised a key.
-	// keyBackoffMax makes attempts with a refused key rare, because the host may take them for an attack.
+	// keyBackoffBase is short, so the operator soon notices that an administrator has authorised the key. keyBackoffMax
+	// makes attempts with a refused key rare, because the host may take them for an attack.
 	keyBackoffBase = 10 * time.Second
 	keyBackoffMax  = 30 * time.Minute
 

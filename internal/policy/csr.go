@@ -28,7 +28,7 @@ const (
 	CSRApprove CSRVerdict = "Approve"
 	// CSRRefuse: the request is for kubelet on an operator's node, and breaks a rule. It stays pending and is reported.
 	CSRRefuse CSRVerdict = "Refuse"
-	// CSRDeny: the request breaks a rule, and is for the daemon on an operator's node, or a host that joins by itself.
+	// CSRDeny: the request is for a daemon on an operator's node or a host that joins by itself, and breaks a rule.
 	CSRDeny CSRVerdict = "Deny"
 )
 

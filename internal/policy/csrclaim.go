@@ -69,8 +69,8 @@ func ClaimOf(csr *certificatesv1.CertificateSigningRequest) (CSRClaim, bool) {
 	return CSRClaim{}, false
 }
 
-// IsOf reports whether a claim is for the host of an instance. The common name of a Machine's host is the digest of its
-// key and doesn't name the Machine, so the claim's addresses show which Machine the host belongs to.
+// IsOf reports whether a claim is for the host of an instance. In the claim of a Machine's host, the common name
+// doesn't contain the Machine's name, so the addresses show which Machine the host belongs to.
 func (c CSRClaim) IsOf(i CSRInstance) bool {
 	if c.Kind != CSRHost {
 		return c.NodeName == i.NodeName

@@ -17,7 +17,7 @@ const newMachine = 2 * time.Hour
 
 // HostID returns the id of a host that joins by itself. The host's certificate and the Secret for its calls contain
 // this id. The id is the UID of the instance. For a Machine's host, it is the digest of the host's first key, because
-// all Machines have the same user data. The digest is empty until the operator has approved a request with this key.
+// all Machines have the same user data. The id of such a host is empty until the operator has recorded this key.
 func HostID(instance *v1alpha1.WindowsInstance) string {
 	if machineOf(instance) != nil {
 		return firstKey(instance)

@@ -153,9 +153,9 @@ func ContainsAddress(all []string, address string) bool {
 }
 
 // addressesOf returns the names and addresses that a serving certificate of the Node may contain. A kubelet can write
-// any address into its Node's status. From there, the operator accepts only two kinds: the node's name without its
-// domain, and private addresses, which identify a host only within its network. Public addresses and names in a domain
-// must come from the user or the cloud.
+// any address into its Node's status. From this status, the operator accepts only two kinds: the node's name without
+// its domain, and private addresses, which identify a host only within its network. Public addresses and names in a
+// domain must come from the user or the cloud.
 func addressesOf(f csrFacts) map[string]bool {
 	known := map[string]bool{f.Node.Name: true}
 	for _, address := range f.instance.Addresses {

@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// maxGrace is the longest wait of a drain after its deadline for pods' grace periods, which may have any length. After
-// maxGrace, the node returns to service, and terminating pods run for the rest of their grace periods.
+// maxGrace limits how long, after its deadline, a drain waits for grace periods of pods. Grace periods may have any
+// length. After maxGrace, the node returns to service, and terminating pods run for the rest of their grace periods.
 const maxGrace = time.Hour
 
 // HoldsDrain reports whether a drain must wait for a terminating pod after the drain's deadline, because the pod's

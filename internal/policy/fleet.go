@@ -181,7 +181,7 @@ func (f Fleet) Count(set types.UID, wanted func(host string) bool) (count int) {
 }
 
 // memberOf returns the member for one node. instance is nil if no instance has the node. If the operator disrupts the
-// node, Unavailable is set whatever state the Node shows, because the Node shows the disruption only later.
+// node, Unavailable is set even if the Node is Ready, because the Node shows the disruption only later.
 func memberOf(node *corev1.Node, instance *v1alpha1.WindowsInstance, made made, slots []Slot) Member {
 	slot := SlotOf(slots, instance)
 	member := Member{Node: node.Name, Host: made.byNode[node.Name], Ready: IsReady(node),

@@ -10,8 +10,8 @@ import (
 )
 
 // Halted returns why no more nodes may change to a revision, or "" if nodes may change to it. A revision is halted if
-// at least spec.rollout.failureThreshold nodes failed at it, and the user hasn't resumed the rollout. The latest
-// failures are in the statuses of instances, and failures of deleted instances in the status of config.
+// at least spec.rollout.failureThreshold nodes failed at it, and the user hasn't resumed the rollout. The statuses of
+// instances contain the latest failures. The status of config contains failures of deleted instances.
 func Halted(revision string, config *v1alpha1.WindowsMachineConfig, instances []v1alpha1.WindowsInstance) string {
 	if revision == "" || config.Annotations[contract.ResumeRolloutAnnotation] == revision {
 		return ""

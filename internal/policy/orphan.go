@@ -28,9 +28,9 @@ type Orphan struct {
 	After time.Duration
 }
 
-// JudgeOrphan decides about a Node that has no instance. The time since is when the operator first saw the Node without
-// an instance. The parameter released means that the operator released the Node's host, because a user forced the
-// removal or because the Machine was deleted.
+// JudgeOrphan decides about a Node that has no instance. The parameter since is when the operator first saw the Node
+// without an instance. The parameter released means that the operator released the Node's host, because a user forced
+// the removal or because the Machine was deleted.
 func JudgeOrphan(node *corev1.Node, released bool, since, now time.Time) Orphan {
 	if left := OrphanGrace - now.Sub(since); left > 0 {
 		return Orphan{After: left}
@@ -47,7 +47,7 @@ func JudgeOrphan(node *corev1.Node, released bool, since, now time.Time) Orphan 
 }
 
 // isOrphan reports whether the operator cordoned a Node because it has no instance. A Node that still has
-// contract.InstanceAnnotation doesn't count, because its instance may be being replaced.
+// contract.InstanceAnnotation doesn't count, because a user may be replacing its instance.
 func isOrphan(node *corev1.Node) bool {
 	return node.Annotations[contract.InstanceAnnotation] == "" &&
 		(IsOurs(node) || node.Annotations[contract.CordonedAnnotation] == "true")

@@ -25,8 +25,8 @@ type Slot struct {
 	Machine string `json:"machine,omitempty"`
 	// Since is when the slot was assigned. For a Machine, it is when the operator last tried to delete the Machine.
 	Since metav1.Time `json:"since"`
-	// IsUsed is set before the slot is written to the instance's status. After that, only a new request of the same
-	// instance changes the slot.
+	// IsUsed is set before the slot is written to the instance's status. Then the slot stays until the instance
+	// releases it or requests it again.
 	IsUsed bool `json:"isUsed,omitempty"`
 }
 

@@ -22,7 +22,7 @@ const (
 	UnplaceableJoining = 40 * time.Minute
 )
 
-// MisplacedPod returns why a pod on a Windows node can't run there. The reason is empty if nothing shows that it can't.
+// MisplacedPod returns why a pod on a Windows node can't run there. Without such a reason, both results are empty.
 func MisplacedPod(pod *corev1.Pod) (reason contract.Reason, why string) {
 	system := PodSystem(&pod.Spec)
 	switch {

@@ -7,7 +7,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// entryBytes is roughly the memory of an entry of a list or a map without its text. Owner references need the most.
+// entryBytes is roughly the memory of one entry of a list or map, not counting text. Owner references need the most.
 const entryBytes = 128
 
 // Trim reduces an object before it is stored in the cache: see cache.ByObject. Trim protects the operator's memory,

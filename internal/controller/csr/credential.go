@@ -75,7 +75,7 @@ func (r *Reconciler) gatherCredential(ctx context.Context, in *policy.CSRInput,
 				return err
 			}
 		}
-		command := &corev1.Secret{} // it stays empty if it doesn't exist
+		command := &corev1.Secret{} // stays empty if the Secret doesn't exist
 		err = r.client.Get(ctx, types.NamespacedName{Namespace: r.options.Namespace, Name: secret}, command)
 		in.JoinCredentials = strings.Fields(string(command.Data[contract.JoinCredentialField]))
 		return client.IgnoreNotFound(err)

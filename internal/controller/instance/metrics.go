@@ -150,7 +150,7 @@ func (i *instances) collect(out chan<- prometheus.Metric, instance *v1alpha1.Win
 	}
 }
 
-// hasDeadDaemon doesn't rely only on the status, which may show the reason of a failed attempt instead.
+// hasDeadDaemon reports whether a daemon does not respond, even if the status shows the reason of a failed attempt.
 func (i *instances) hasDeadDaemon(instance *v1alpha1.WindowsInstance, node *corev1.Node) bool {
 	status := &instance.Status
 	if status.Reason() == string(contract.ReasonDaemonUnresponsive) {

@@ -35,7 +35,7 @@ func (c *reconciliation) result(ctx context.Context, after time.Duration) (ctrl.
 }
 
 // If new settings request a revision from hundreds of nodes at once, writes of statuses must not delay nodes that
-// haven't responded yet. So for the time writeThrottle after the request, at most noters statuses are written at once.
+// haven't responded yet. So during writeThrottle after the request, at most noters of these writes run concurrently.
 const (
 	noters        = 4
 	writeThrottle = time.Minute

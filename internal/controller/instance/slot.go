@@ -51,8 +51,8 @@ func (s *slot) take(ctx context.Context, granted func()) (policy.Verdict, error)
 	return policy.Verdict{Allowed: true, Why: "it is on the list of slots"}, s.record.save(ctx)
 }
 
-// isChanged reports whether the host now requests the slot for another activity than in the saved status. In this case,
-// the rollout controller must see the new request before it decides.
+// isChanged reports whether the activity that needs the slot differs from the activity in the saved status. In this
+// case, the rollout controller must see the new request before it decides.
 func (s *slot) isChanged() bool {
 	of := func(status *v1alpha1.WindowsInstanceStatus) (kind v1alpha1.ActivityKind, revision string) {
 		if status.Activity == nil {

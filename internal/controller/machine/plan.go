@@ -17,9 +17,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// leavingTime is how long a Machine may wait for another instance's address until this counts as a problem. If a host
-// is destroyed, the cloud may give its address to a new Machine at once, and the operator deletes the old instance
-// within seconds.
+// If another instance still has the address of a Machine after leavingTime, this counts as a problem. If a host is
+// destroyed, the cloud may give its address to a new Machine at once, and the operator deletes the old instance within
+// seconds.
 const leavingTime = time.Minute
 
 type plan struct {

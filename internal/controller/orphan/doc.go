@@ -3,7 +3,7 @@
 //
 // The operator runs it. It cordons such a Node and reports it. If the removal of the host was forced, it lets the
 // daemon clean the host. If a host registered a Node while its Machine was being deleted, the package deletes this
-// Node. It ignores a Node that may soon belong to an instance, and undoes its changes if the Node then does.
+// Node. It ignores a Node that may soon belong to an instance. If a Node gets one, the package undoes its changes.
 package orphan
 
 // +kubebuilder:rbac:groups=windowsmachineconfig.openshift.io,resources=windowsinstances,verbs=get;list;watch,namespace=openshift-windows-machine-config-operator

@@ -20,7 +20,7 @@ type update struct {
 	entry    inventory.Entry
 }
 
-// decide compares entries and instances. It removes the instance of a deleted entry, but not that of an invalid entry.
+// decide compares entries and instances. It removes instances of deleted entries, and keeps instances of invalid ones.
 func decide(entries []inventory.Entry, rejected []inventory.Rejected, instances []v1alpha1.WindowsInstance) plan {
 	p := plan{rejected: rejected}
 	named, taken := index(instances)
@@ -44,10 +44,10 @@ func decide(entries []inventory.Entry, rejected []inventory.Rejected, instances 
 					contract.ReasonAddressDuplicate,
 					"WindowsInstance %s exists and was not made from windows-instances", entry.Name)})
 		case !strings.EqualFold(instance.Spec.Address, entry.Address):
-			if instance.DeletionTimestamp.IsZero() { // once it is deleted, the entry gets a new instance
+			if instance.DeletionTimestamp.IsZero() { // after the deletion, the entry gets a new instance
 				p.remove = append(p.remove, instance)
 			}
-		case differs(instance, entry): // even during its removal, to reach the host
+		case differs(instance, entry): // even during the removal, which must reach the host
 			p.update = append(p.update, update{instance: instance, entry: entry})
 		}
 		kept[entry.Name] = true

@@ -19,7 +19,7 @@ import (
 )
 
 // If a Machine is created at least this long after the shared host key was published, its host certainly has this key.
-// Hosts of earlier Machines are trusted at first contact, like hosts that a user lists. This covers delays of the
+// Hosts of earlier Machines are trusted at first contact, like hosts that a user lists. The margin covers delays of the
 // machine controller's caches, and differences between clocks.
 const margin = time.Minute
 

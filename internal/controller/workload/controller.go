@@ -33,7 +33,7 @@ const (
 	// firstLook delays the first pass, so that a new leader can do urgent work first.
 	firstLook = 30 * time.Second
 	lookEvery = 5 * time.Minute
-	// lookLimit is how long a pass reads nodes. The next pass starts with the nodes that the last pass did not read.
+	// lookLimit limits how long a pass reads pods of nodes. The next pass starts with the nodes that this pass skipped.
 	lookLimit = 3 * time.Minute
 	// staleAfter is how old a finding may be. It is so long that one failed pass doesn't make a finding stale.
 	staleAfter = 2*lookEvery + lookLimit

@@ -23,7 +23,7 @@ import (
 const (
 	// look is how often a waiting call reads the host's Secret from the cache, without a request to the API server.
 	look = 200 * time.Millisecond
-	// pickUp is how long a host may take to begin or answer a call. After a broken watch, a host needs 30 s.
+	// pickUp is how long a host may take to begin a call. After a broken watch, a host needs 30 s.
 	pickUp = time.Minute
 	// silence is the longest allowed time between two reports during a call. The host reports every CallBeatSeconds.
 	silence      = 5 * contract.CallBeatSeconds * time.Second

@@ -145,7 +145,7 @@ func isStatus(err error) bool {
 	return status || errors.Is(err, fs.ErrPermission) || errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrExist)
 }
 
-// missedKeepalives is how many keepalive intervals without data from the host end the connection.
+// If a host sends no data for missedKeepalives keepalive intervals, its connection is lost.
 const missedKeepalives = 4
 
 // keepAlive sends a keepalive if the host is silent, and closes the connection if the host stays silent. Any data from

@@ -31,7 +31,7 @@ type pace struct {
 	late    func()
 
 	taken int
-	// left was the remaining time for this part at the time since.
+	// At the time in the field since, the field left was the remaining time for this part.
 	left  time.Duration
 	since time.Time
 }

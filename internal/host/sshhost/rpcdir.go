@@ -66,8 +66,8 @@ func (c *conn) session(ctx context.Context) (*sftp.Client, error) {
 // needs a moment to notice that the previous session's program has ended.
 const sessionRetry = 50 * time.Millisecond
 
-// command opens a session for a command. A server with MaxSessions 1 refuses the session while the SFTP session is
-// open. Then command ends the SFTP session first.
+// command opens a session for a command. If a server with MaxSessions 1 refuses the session, command ends the SFTP
+// session and tries again.
 func (c *conn) command(ctx context.Context, doing string) (session *ssh.Session, err error) {
 	err = c.during(ctx, doing, func() error {
 		if c.single {
@@ -227,7 +227,7 @@ func isUploaded(name string) bool {
 // inRPCDir returns the path of a file in the RPC directory, relative to the user's home, where SFTP starts.
 func inRPCDir(name string) string { return contract.RPCDir + "/" + name }
 
-// isPlainName reports whether a name refers to a file in the RPC directory, alike for SFTP, Windows and all shells.
+// isPlainName reports whether a name means the same file of the RPC directory to SFTP, Windows and all shells.
 func isPlainName(name string) bool {
 	if name == "" || len(name) > 128 || strings.HasPrefix(name, ".") || strings.HasSuffix(name, ".") {
 		return false

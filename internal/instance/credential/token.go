@@ -118,7 +118,7 @@ func (i Issuer) remove(ctx context.Context, name string) error {
 }
 
 // owned returns the metadata of an object that the garbage collector deletes after the instance, even if a user removed
-// the instance's finalizer. The object doesn't block the instance's deletion, because that needs another right.
+// the instance's finalizer. The object doesn't block the instance's deletion, because blocking it needs one more right.
 func (i Issuer) owned(name string, instance *v1alpha1.WindowsInstance) metav1.ObjectMeta {
 	version, kind := v1alpha1.GroupVersion().WithKind("WindowsInstance").ToAPIVersionAndKind()
 	return metav1.ObjectMeta{Name: name, Namespace: i.Namespace, OwnerReferences: []metav1.OwnerReference{

@@ -143,7 +143,7 @@ func verifyTimeout(view *View) time.Duration {
 	return view.Bounds.Verify
 }
 
-// isStuck reports whether the daemon does not respond before an upgrade begins.
+// isStuck reports whether the daemon does not respond, and the upgrade has not begun yet.
 func (d *Disrupt) isStuck(view *View) bool {
 	status := &view.Instance.Status
 	problem, _ := d.Daemons.Unresponsive(view.Instance, view.Node)
@@ -161,7 +161,7 @@ type Fetch struct {
 // nothingSince returns when the daemon stopped receiving its payload. If the daemon has not reported since the request,
 // the result is the start of the step. While the daemon receives data, the result is zero. Only a falling number of
 // missing programs counts as progress. If the daemon reports a problem of the host, such as a full disk, the result is
-// zero as well, because the problem would also occur over SSH. Such a report doesn't restart the time.
+// zero as well, because the problem would also occur over SSH. After such a report, the earlier start still counts.
 func (d *Disrupt) nothingSince(view *View) policy.Since {
 	why, fetch := view.Node.Annotations[contract.StageStatusAnnotation], view.Fetch
 	missing := stillMissing(why)
@@ -230,7 +230,7 @@ func (d *Disrupt) lacks(view *View) *contract.Problem {
 	return nil
 }
 
-// lacksBack returns why a node is not healthy at its previous revision, or nil. The text since is part of the message.
+// lacksBack returns why a node is not healthy at its previous revision, or nil. The message includes the string since.
 func (d *Disrupt) lacksBack(view *View, reason contract.Reason, since string) *contract.Problem {
 	update, node, held := view.activity(), view.Node, view.Instance.Status.HeldRevision
 	ready, message := journey.NodeReady(node)

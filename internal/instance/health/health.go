@@ -36,8 +36,8 @@ type Finding struct {
 	Updating, Rebooting bool
 }
 
-// Corrects reports whether Check would request another revision from the daemon than the last requested one. If so,
-// don't call Check with a Node from a stale cache, because the node may already be changing to this revision.
+// Corrects reports whether Check would change the desired revision in the Node's annotation. If so, call Check with a
+// Node from the API server, because the node may already be changing to this revision.
 func (h *Health) Corrects(ctx context.Context, instance *v1alpha1.WindowsInstance, node *corev1.Node) bool {
 	if journey.Foreign(node, instance) != nil {
 		return false
@@ -47,8 +47,8 @@ func (h *Health) Corrects(ctx context.Context, instance *v1alpha1.WindowsInstanc
 	return revision != "" && revision != node.Annotations[contract.DesiredRevisionAnnotation]
 }
 
-// toHave returns the desired revision that Check must restore in a Node's annotation. The result is empty while an
-// upgrade sets the annotation: after the upgrade has begun, except during the verification of a node with a slot.
+// toHave returns the desired revision that Check must restore in a Node's annotation. After an upgrade has begun, the
+// result is empty, because the upgrade sets the annotation. Exception: a node with a slot is being verified.
 func toHave(status *v1alpha1.WindowsInstanceStatus) string {
 	if u := status.Upgrade(); u.Begun() && (u.Step != v1alpha1.StepVerifying ||
 		!status.HasSlot()) {

@@ -14,8 +14,8 @@ import (
 )
 
 // adopt waits for the host's Node, and marks it. If the node is not Ready at the desired revision yet, adopt cordons it
-// until the join is complete. If the Node has a mark, adopt reads it from the API server, because the cache may still
-// show a deleted Node of an earlier instance. If a deleted Node has no mark, the API server refuses the write.
+// until the join is complete. If the Node has a mark, adopt reads the Node from the API server, because the cache may
+// still show a deleted Node of an earlier instance. If a deleted Node has no mark, the API server refuses the write.
 func (j *Join) adopt(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	session *journey.Session) journey.Outcome {
 	node, err := j.Nodes.Get(ctx, instance.Status.NodeName)

@@ -15,7 +15,7 @@ import (
 const streamName = "payload.tar.zst"
 
 // deliver sends the missing files in one stream, and lets the host verify them. The host keeps files that have arrived,
-// so an interrupted transfer continues later. The next phase may be disruptive, so deliver then requests a slot.
+// so an interrupted transfer continues later. The next phase may be disruptive, so deliver requests a slot for it.
 func (j *Join) deliver(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	session *journey.Session) journey.Outcome {
 	if session.Found == nil {

@@ -186,7 +186,7 @@ func claimant(instance *v1alpha1.WindowsInstance, facts contract.HostFacts, clus
 		IsSole: cluster.NetworkType == blueprint.NetworkOVNKubernetes}
 }
 
-// duplicate returns a problem: owner, another instance, has the same names or the same installation of Windows.
+// duplicate returns the problem of two instances, by and owner, with the same name or installation of Windows.
 func (j *Join) duplicate(instance *v1alpha1.WindowsInstance, name string, by,
 	owner journey.Claimant) *contract.Problem {
 	if owner.MachineID == by.MachineID {

@@ -31,7 +31,7 @@ func (p *Parts) CurrentBounds(ctx context.Context) (Bounds, error) {
 	return p.Bounds(ctx)
 }
 
-// Left returns how much of the time limit is left for work that began at the time since. If the time is over, the
+// Left returns how much of a time limit is left. The parameter since is when the work began. If the time is over, the
 // result is 0 or less.
 func (o *Options) Left(since policy.Since, limit time.Duration) time.Duration {
 	return since.Left(limit, o.DaemonTimeout/2, o.Now())
@@ -61,8 +61,8 @@ func IsFirstJoin(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node) bool
 	return !status.Joined() && (node == nil || string(node.UID) == status.NodeUID || awaitsNode(status))
 }
 
-// awaitsNode reports whether no Node of the host's name existed when the host got its credential. In this case, the
-// host registers the next Node of this name.
+// awaitsNode reports whether there was no Node with the host's name when the host got its credential. In this case, the
+// host registers the next Node with this name.
 func awaitsNode(status *v1alpha1.WindowsInstanceStatus) bool {
 	return len(status.BootstrapCredentials) > 0 && status.NodeUID == ""
 }

@@ -19,7 +19,7 @@ const DefaultDaemonTimeout = 5 * time.Minute
 // silence is the key in observed.Log for daemons that do not respond.
 const silence = "silence"
 
-// longestQuiet is the maximum time until the next check whether a daemon's certificate has expired.
+// longestQuiet is the maximum time between two checks for an expired certificate of a daemon.
 const longestQuiet = 24 * time.Hour
 
 // Daemons watches whether daemons respond to requests.

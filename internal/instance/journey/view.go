@@ -29,8 +29,8 @@ func Seconds(t time.Time) metav1.Time { return metav1.NewTime(t.Truncate(time.Se
 // Micros returns a time with the precision of the API server's MicroTime.
 func Micros(t time.Time) metav1.MicroTime { return metav1.NewMicroTime(t.Truncate(time.Microsecond)) }
 
-// Hold records the revision of a verified node. If the node was verified at another revision before, Hold deletes the
-// record of a failed revision. Exception: the node failed at the revision at which it was verified before.
+// Hold records the revision of a verified node. If this revision differs from the last verified one, Hold deletes the
+// record of a failed revision. Exception: the record stays if the node failed at the last verified revision.
 func Hold(status *v1alpha1.WindowsInstanceStatus, revision string) {
 	if revision != status.HeldRevision && status.FailedRevision != status.HeldRevision {
 		status.FailedRevision = ""
