@@ -89,9 +89,9 @@ func (i Identity) NewRequest(key *ecdsa.PrivateKey) ([]byte, error) {
 }
 
 // StoreCertificate stores certificate (PEM) as the identity's certificate. The certificate must match the pending key
-// and have the identity's subject. If it doesn't, StoreCertificate returns a *contract.Problem, because a retry with
-// the same certificate would fail again. StoreCertificate writes the certificate and the key atomically to one file,
-// and then deletes the pending key. A second call with the same certificate changes nothing.
+// and have the identity's subject. Otherwise, StoreCertificate returns a *contract.Problem: a retry with the same
+// certificate would fail again. StoreCertificate writes the certificate and the key atomically to one file, and then
+// deletes the pending key. A second call with the same certificate changes nothing.
 func (i Identity) StoreCertificate(certificate []byte) error {
 	chain, err := cert.ParseCertsPEM(certificate)
 	if err != nil {

@@ -65,8 +65,8 @@ func (r *run) forgetStaged() {
 	})
 }
 
-// stage writes the new content of files to temporary files. The result `left` lists the steps that can still be taken,
-// without the files whose content can't be staged. If ok is false, no step may be taken.
+// stage writes the new content of files to temporary files. The result `left` lists the steps that can still be taken.
+// It omits files that can't be staged. If ok is false, no step may be taken.
 func (r *run) stage(ctx context.Context, steps []plan.Step) (left []plan.Step, ok bool) {
 	writes := slices.DeleteFunc(slices.Clone(steps), func(s plan.Step) bool { return s.Kind != plan.WriteFile })
 	if len(writes) == 0 {
@@ -192,8 +192,8 @@ func forgetStarts(file *state.File, services []string) {
 	}
 }
 
-// rememberStarts restores the recorded starts that the function declare deleted, except for services with another
-// process or with replaced files. It is called after a pass that ended early.
+// rememberStarts restores the recorded starts that the function declare deleted, except for services that have
+// restarted or whose files were replaced. It is called after a pass that ended early.
 func (r *run) rememberStarts(ctx context.Context, starts map[string]state.Start) {
 	var replaced []string
 	for _, s := range r.report.Steps {

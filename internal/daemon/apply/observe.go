@@ -180,8 +180,8 @@ func (a *Applier) services(ctx context.Context, want plan.Desired, into map[stri
 	return nil
 }
 
-// held reports whether a step must be skipped for now, because another program undoes it every time, or because it
-// starts a service that is in a crash loop.
+// held reports whether a step must be skipped for now: another program undoes the step every time, or the step starts a
+// service that is in a crash loop.
 func (a *Applier) held(step plan.Step) bool {
 	if step.Kind == plan.StartService {
 		return a.histories.held(step.Name, step.Want)

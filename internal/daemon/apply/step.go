@@ -94,9 +94,9 @@ func (r *run) removeService(ctx context.Context, name string) error {
 }
 
 // RemoveService stops and deletes a service. If another program, such as the Services console, has the service open,
-// RemoveService doesn't wait for that program. Then the service can no longer be started, and Windows deletes it when
-// that program closes it, or at the next boot at the latest. Until its deletion, the service can't be installed again.
-// If the service doesn't exist, RemoveService does nothing.
+// RemoveService doesn't wait for that program. Then the service can no longer be started. Windows deletes the service
+// when that program closes it, or at the next boot. Until its deletion, the service can't be installed again. If the
+// service doesn't exist, RemoveService does nothing.
 func RemoveService(ctx context.Context, services winos.Services, name string) error {
 	err := services.Stop(ctx, name)
 	if err == nil {

@@ -34,8 +34,8 @@ func (p rpcDir) options(a contract.Attendance, version string) apiclient.Options
 		UserAgent: contract.ServiceAttend + "/" + version}
 }
 
-// enrol gets the host's certificate with the token. If an attempt fails, enrol retries until `patience` is over, unless
-// waiting doesn't help. It writes to `out` what it waits for.
+// enrol gets the host's certificate with the token. If an attempt fails and waiting may help, enrol retries until
+// `patience` is over. It writes to `out` what it waits for.
 func (p rpcDir) enrol(ctx context.Context, o Options, want contract.Attendance, out io.Writer) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("no certificate came within %s", patience))
 	defer cancel()
@@ -87,8 +87,8 @@ func (p rpcDir) obtain(ctx context.Context, o Options, want contract.Attendance)
 	return renewer.Obtain(ctx, certificateLifetime)
 }
 
-// identify returns the ID of a Machine's host, which is the digest of the host's key, and the address by which the
-// operator finds the Machine. The user data is the same for all Machines, so it contains no ID.
+// identify returns the ID and the address of a Machine's host. The ID is the digest of the host's key. The operator
+// finds the Machine by the address. The user data is the same for all Machines, so it contains no ID.
 func (p rpcDir) identify(ctx context.Context, o Options) (uid string, addresses []net.IP, err error) {
 	key, err := p.identity("").PendingKey()
 	if err != nil {

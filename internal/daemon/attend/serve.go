@@ -39,8 +39,8 @@ const (
 	gone         = time.Minute
 	refused      = 24 * time.Hour
 	patchTimeout = 15 * time.Second
-	// reports is the maximum number of attempts to report an answer. After these attempts, the operator no longer waits
-	// for the answer.
+	// reports is the maximum number of attempts to report an answer. After the last attempt, the operator no longer
+	// waits for the answer.
 	reports = 12
 )
 

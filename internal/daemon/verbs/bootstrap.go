@@ -78,8 +78,8 @@ func Bootstrap(ctx context.Context, host winos.Host, self string,
 // takesCredential gives kubelet the bootstrap credential of the request. It reports whether kubelet must be restarted,
 // either to use a bootstrap credential or to register its Node.
 //
-// If kubelet has no certificate for this node but already has this credential, kubelet keeps running: it has requested
-// a certificate for a key that may exist only in memory, and a bootstrap credential is valid for one key only. If
+// If kubelet has no certificate for this node but already has this credential, kubelet keeps running: a bootstrap
+// credential is valid for one key only, and kubelet may have the key of its certificate request only in memory. If
 // kubelet has a different credential, takesCredential stops kubelet before it changes the credential. So if this call
 // is killed, the next call finds a stopped kubelet and starts it.
 func takesCredential(ctx context.Context, host winos.Host, stateFile *state.File,
