@@ -91,7 +91,7 @@ func stranger() ssh.PublicKey {
 	return signer.PublicKey()
 }
 
-// joins runs user data that makes the host join by itself. Like the script, it tries for some minutes.
+// The method joins runs user data that makes the host join by itself. Like the script, it tries for some minutes.
 func (s Setup) joins(ctx context.Context, host *fleet.Host, log logr.Logger) {
 	if s.join == "" {
 		return

@@ -39,7 +39,7 @@ type Cloud struct {
 	manager manager.Manager
 	compute *compute
 	changes chan event.GenericEvent
-	// over is closed when Run ends, so that changes are no longer queued.
+	// The channel over is closed when Run ends, so that changes are no longer queued.
 	over chan struct{}
 
 	mu      sync.Mutex

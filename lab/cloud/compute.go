@@ -40,7 +40,7 @@ type instance struct {
 	providerID string
 	fault      Fault
 	cancel     context.CancelFunc
-	// gone is closed when the instance has ended completely.
+	// The channel gone is closed when the instance has ended completely.
 	gone chan struct{}
 
 	address netip.Addr // invalid until the cloud has assigned an address

@@ -21,8 +21,8 @@ import (
 const (
 	// excludeDraining on a Machine skips the drain.
 	excludeDraining = "machine.openshift.io/exclude-node-draining"
-	// lookAgain is the polling interval of the machine API for pods, and for instances that are shutting down, which
-	// send no events.
+	// lookAgain is the interval at which the machine API polls pods during a drain, and instances that are shutting
+	// down.
 	lookAgain = 200 * time.Millisecond
 )
 
@@ -71,7 +71,7 @@ func (m *machines) retire(ctx context.Context, machine *machinev1beta1.Machine) 
 	return reconcile.Result{}, nil
 }
 
-// own returns the Node of a Machine, or nil.
+// The method own returns the Node of a Machine, or nil.
 func (m *machines) own(ctx context.Context, machine *machinev1beta1.Machine) (*corev1.Node, error) {
 	if machine.Status.NodeRef == nil {
 		return nil, nil //nolint:nilnil // the Machine never became a node

@@ -195,7 +195,7 @@ func (m *machines) fail(ctx context.Context, machine *machinev1beta1.Machine, re
 	})
 }
 
-// status writes the status if it has changed.
+// The method status writes a Machine's status if it has changed.
 func (m *machines) status(ctx context.Context, machine *machinev1beta1.Machine,
 	edit func(*machinev1beta1.MachineStatus)) error {
 	wanted := machine.DeepCopy()

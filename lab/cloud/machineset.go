@@ -23,7 +23,7 @@ import (
 // DeleteAnnotation on a Machine makes its MachineSet delete it first when it scales down.
 const DeleteAnnotation = "machine.openshift.io/delete-machine"
 
-// sets keeps the number of Machines of each MachineSet.
+// The type sets keeps the number of Machines of each MachineSet.
 type sets struct {
 	client.Client
 	// live reads without a cache, so that no Machine is created twice.
@@ -120,7 +120,7 @@ func weight(machine *machinev1beta1.Machine) int {
 	return 3
 }
 
-// count writes the status. It requeues when a Ready Node hasn't been Ready for long enough.
+// The method count writes the status. It requeues when a Ready Node hasn't been Ready for long enough.
 func (s *sets) count(ctx context.Context, set *machinev1beta1.MachineSet,
 	machines []machinev1beta1.Machine) (reconcile.Result, error) {
 	wanted := set.DeepCopy()

@@ -37,10 +37,10 @@ func Metadata(platform configv1.PlatformType, nodeName, providerID string) (serv
 	return nil, false
 }
 
-// sessionToken is the token that this service issues. It identifies clients that have requested a token.
+// sessionToken is the token that EC2's metadata service issues in the lab.
 const sessionToken = "bGFiLXRva2Vu"
 
-// amazonMetadata simulates version 2 of EC2's service, which requires a token.
+// amazonMetadata simulates version 2 of EC2's metadata service, which requires a token.
 func amazonMetadata(nodeName string) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("PUT /latest/api/token", func(w http.ResponseWriter, r *http.Request) {
@@ -76,7 +76,7 @@ func googleMetadata(nodeName string) http.Handler {
 	return mux
 }
 
-// The answers of Azure for an instance.
+// Azure's metadata service reports these values for each instance.
 const (
 	AzureRegion = "eastus"
 	AzureZone   = "1"

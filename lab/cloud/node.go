@@ -21,9 +21,9 @@ const (
 	uninitialized = "node.cloudprovider.kubernetes.io/uninitialized"
 )
 
-// nodes simulates the cloud controller, which sets the provider ID of a Node and removes the uninitialized taint, and
-// the part of the machine API that links a Node with its Machine. On Azure, the node manager on the host does the work
-// of the cloud controller, as on OpenShift.
+// The type nodes does the work of two controllers. As the cloud controller, it sets the provider ID of a Node and
+// removes the uninitialized taint. As the machine API, it links a Node with its Machine. On Azure, the node manager on
+// the host does the work of the cloud controller, as on OpenShift.
 type nodes struct {
 	client.Client
 	compute *compute
@@ -52,7 +52,7 @@ func (n *nodes) Reconcile(ctx context.Context, request reconcile.Request) (recon
 	if equal(wanted, node) {
 		return reconcile.Result{}, nil
 	}
-	// The taints are a list that other clients also change.
+	// Other clients also change the list of taints, which this patch replaces.
 	err := n.Patch(ctx, wanted, client.MergeFromWithOptions(node, client.MergeFromWithOptimisticLock{}))
 	if err != nil && client.IgnoreNotFound(err) != nil {
 		return reconcile.Result{}, fmt.Errorf("initializing node %s: %w", node.Name, err)
@@ -66,7 +66,7 @@ func (n *nodes) initialize(node *corev1.Node, instance description, ours bool) {
 	case ours:
 		node.Spec.ProviderID = instance.providerID
 	case tainted(node) && node.Spec.ProviderID == "":
-		// This is an instance of the same cloud without a Machine.
+		// The instance belongs to the same cloud, but has no Machine.
 		node.Spec.ProviderID = ProviderID(n.options.Platform, node.Name)
 	}
 	node.Spec.Taints = slices.DeleteFunc(node.Spec.Taints,

@@ -35,7 +35,7 @@ type Options struct {
 	// its host answers, as in public clouds. If Boot is 0, the address is reported when the host answers, as on
 	// vSphere.
 	Provision, Boot time.Duration
-	// Edit changes the options of the host of a Machine before it is created. May be nil.
+	// Edit changes the options of a Machine's host before the host is created. May be nil.
 	Edit func(machine *machinev1beta1.Machine, host *fleet.HostOptions)
 	// Log receives the actions of the cloud. If not set, nothing is logged.
 	Log logr.Logger

@@ -28,8 +28,8 @@ type Request struct {
 	UserAgent string
 	// Code is the HTTP status: 403 if the request was refused.
 	Code int
-	// Allowed reports whether the authorizer allowed the request. Reason contains the rule: RBAC names the binding and
-	// the role.
+	// Allowed reports whether the authorizer allowed the request. Reason names the rule; for RBAC, these are the
+	// binding and the role.
 	Allowed bool
 	Reason  string
 	// Received is the time of the request.
@@ -49,7 +49,7 @@ func (r Request) IsWrite() bool {
 	}
 }
 
-// UserVerb is the key of CountRequests.
+// UserVerb is a key of the map that CountRequests returns.
 type UserVerb struct{ User, Verb string }
 
 // CountRequests counts the requests in an audit log, per user and verb. filter selects the requests to count; nil
@@ -86,7 +86,7 @@ func Requests(file string) iter.Seq2[Request, error] {
 // readRequests passes the requests of a log to yield until yield returns false.
 func readRequests(log io.Reader, yield func(Request, error) bool) error {
 	lines := bufio.NewReader(log)
-	begun := map[string]bool{} // requests yielded at their begin, until their end
+	begun := map[string]bool{} // IDs of watches that were yielded and haven't ended
 	for {
 		line, err := lines.ReadBytes('\n')
 		if errors.Is(err, io.EOF) {

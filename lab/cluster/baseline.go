@@ -38,14 +38,14 @@ func (r reference) String() string {
 	return fmt.Sprintf("%s %s/%s", r.kind.GroupResource(), r.namespace, r.name)
 }
 
-// settleInterval is how long no object may change before a control plane counts as settled.
+// If no object changes for settleInterval, a control plane counts as settled.
 const settleInterval = 300 * time.Millisecond
 
 // restoreTimeout limits Restore. A namespace with content takes the longest, some seconds.
 const restoreTimeout = time.Minute
 
-// Baseline reads all current objects of all kinds of the API server. Restore removes kinds that are added later by
-// deleting their CRDs.
+// Baseline reads all current objects of all kinds of the API server. If kinds are added later, Restore deletes their
+// CRDs.
 func (c *Cluster) Baseline(ctx context.Context) (*Baseline, error) {
 	server, err := discovery.NewDiscoveryClientForConfig(c.admin)
 	if err != nil {
@@ -101,7 +101,7 @@ func (b *Baseline) list(ctx context.Context) (map[reference]*unstructured.Unstru
 	for _, kind := range b.kinds {
 		list, err := b.api.Resource(kind).List(ctx, metav1.ListOptions{})
 		if apierrors.IsNotFound(err) {
-			continue // its definition was removed
+			continue // the CRD of the kind was deleted
 		}
 		if err != nil {
 			return nil, fmt.Errorf("listing %s: %w", kind.GroupResource(), err)
@@ -178,7 +178,7 @@ func (b *Baseline) restoreOnce(ctx context.Context) (differences []string, err e
 	return differences, errors.Join(all...)
 }
 
-// later sorts namespaces and CRDs after their content, because empty ones are deleted faster.
+// The function later sorts namespaces and CRDs after their content, because empty ones are deleted faster.
 func later(a, b reference) int {
 	weight := func(r reference) int {
 		switch r.kind.Resource {
@@ -246,7 +246,7 @@ func (b *Baseline) at(ref reference) dynamic.ResourceInterface {
 	return b.api.Resource(ref.kind).Namespace(ref.namespace)
 }
 
-// isSame reports whether an object has no differences that a test can cause.
+// isSame reports whether an object still has its earlier state. It ignores what Kubernetes changes by itself.
 func isSame(before, now *unstructured.Unstructured) bool {
 	if before.GetKind() == "Lease" {
 		return now.GetDeletionTimestamp() == nil // another client holds a finalizer

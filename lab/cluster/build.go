@@ -357,7 +357,7 @@ func (b *builder) install(dir string, programs []program) error {
 }
 
 // executable returns the file that the go command has built for a package. Its name is the last element of the package
-// path without a version element. If a package is specified by its folder, it is the only file in dir.
+// path without a version element. If dir contains only one file, executable returns this file.
 func executable(dir, pkg string) (string, error) {
 	built, err := filepath.Glob(filepath.Join(dir, "*"))
 	if err != nil || len(built) == 1 {
@@ -387,8 +387,8 @@ func (b *builder) sayf(format string, args ...any) {
 	fmt.Fprintf(b.progress, "lab: %s\n", strings.TrimRight(fmt.Sprintf(format, args...), "\n"))
 }
 
-// every calls the function say once per interval, until the returned stop function is called. stop returns after the
-// last call of say.
+// The function every calls the function say once per interval, until the returned function stop is called. stop returns
+// after the last call of say.
 func every(interval time.Duration, say func()) (stop func()) {
 	ticker := time.NewTicker(interval)
 	quit, ended := make(chan struct{}), make(chan struct{})

@@ -61,7 +61,7 @@ func newCA(now time.Time) (*signingCA, error) {
 	return &signingCA{certificate: certificate, certPEM: encodeCertificate(der), key: key}, nil
 }
 
-// client issues a client certificate for a user and its groups.
+// The method client issues a certificate for a user and its groups.
 func (a *signingCA) client(user string, groups ...string) (pair, error) {
 	return a.issue(&x509.Certificate{
 		Subject:     pkix.Name{CommonName: user, Organization: groups},
@@ -69,8 +69,8 @@ func (a *signingCA) client(user string, groups ...string) (pair, error) {
 	})
 }
 
-// serving issues the certificate of the servers in the lab. The first address of the service network is the address of
-// the API server for pods.
+// The method serving issues the certificate of the servers in the lab. The first address of the service network is the
+// address of the API server for pods.
 func (a *signingCA) serving() (pair, error) {
 	return a.issue(&x509.Certificate{
 		Subject:     pkix.Name{CommonName: "kube-apiserver"},

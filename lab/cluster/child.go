@@ -6,8 +6,8 @@ import (
 )
 
 // StartChild starts a command that ends when the calling process ends for any reason. This works only on Linux. On
-// other platforms, it is a normal child. StartChild changes the SysProcAttr of the command and sets its Cancel. The
-// caller calls the returned wait once. It returns when the command has ended.
+// other platforms, the command is a normal child. StartChild changes the SysProcAttr of the command and sets its
+// Cancel. The caller calls the returned function wait once. This function returns when the command has ended.
 //
 // One dedicated OS thread starts the command and waits for it. The kernel ends such a child when the thread that forked
 // it ends, not when the process ends, and the Go runtime ends idle threads at any time. The dedicated thread exists
@@ -30,7 +30,7 @@ func StartChild(cmd *exec.Cmd) (wait func() error, err error) {
 	return func() error { return <-finished }, nil
 }
 
-// runChild starts such a command and waits for its end.
+// runChild starts the command of StartChild and waits for its end.
 func runChild(cmd *exec.Cmd) error {
 	wait, err := StartChild(cmd)
 	if err != nil {

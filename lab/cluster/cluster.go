@@ -165,7 +165,7 @@ func (c *Cluster) launch(ctx context.Context, what component) (*process, error) 
 }
 
 // Died receives a *ComponentError when a component ends unexpectedly. After that, the only useful operation on the
-// cluster is Stop. It receives at most one error and is never closed.
+// cluster is Stop. The channel receives at most one error and is never closed.
 func (c *Cluster) Died() <-chan error { return c.died }
 
 // Stop ends all components, waits for their end, and removes the data directory unless it is kept. It is idempotent.

@@ -9,7 +9,7 @@ import (
 type ComponentError struct {
 	// Component is the name of the program.
 	Component string
-	// What describes the failure, as the end of a sentence: "ended: exit status 1".
+	// The field What describes the failure, as the end of a sentence: "ended: exit status 1".
 	What string
 	// Log is the file with the output. It is deleted when the cluster is stopped, unless the data directory is kept.
 	Log string

@@ -32,16 +32,16 @@ type CRDOptions struct {
 	// Paths are YAML files, and folders whose .yaml and .yml files are read (without subfolders). Documents of other
 	// kinds are ignored.
 	Paths []string
-	// Names are the CRDs to install, such as machines.machine.openshift.io. A missing CRD is an error. If empty,
-	// all CRDs are installed. With names, the other CRDs aren't parsed: OpenShift's CRDs are 8 MB of YAML.
+	// Names are the CRDs to install, such as machines.machine.openshift.io. A missing CRD is an error. If empty, all
+	// CRDs are installed. If Names is set, the other CRDs aren't parsed: OpenShift's CRDs are 8 MB of YAML.
 	Names []string
 	// Filter selects among the CRDs found. If nil, all are selected.
 	Filter func(crd *apiextensionsv1.CustomResourceDefinition) bool
 }
 
 // InstallCRDs applies the selected CustomResourceDefinitions, waits until the API server serves each of them, and
-// returns their names in order. It is idempotent. It returns an error if two selected CRDs have the same name, which
-// happens with OpenShift's CRDs because there is one per feature set. It also returns an error if no CRD is selected.
+// returns their names in order. It is idempotent. It returns an error if no CRD is selected, or if two selected CRDs
+// have the same name. OpenShift has such CRDs, because a CRD can differ between feature sets.
 func InstallCRDs(ctx context.Context, config *rest.Config, options CRDOptions) ([]string, error) {
 	chosen, err := readCRDs(options)
 	if err != nil {

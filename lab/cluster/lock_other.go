@@ -4,7 +4,7 @@ package cluster
 
 import "os"
 
-// fileLocksWork means that a free lock proves nothing on this platform.
+// fileLocksWork is false, because a free lock proves nothing on this platform.
 const fileLocksWork = false
 
 // tryLock always succeeds on platforms without flock. Two labs can then build concurrently, which only costs time,

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fileLocksWork means that a free lock proves that its owner has ended.
+// fileLocksWork is true, because a free lock proves that its owner has ended.
 const fileLocksWork = true
 
 // tryLock takes the lock of an open file unless another process holds it. The lock belongs to the open file: it ends

@@ -20,9 +20,9 @@ func tieToParent(cmd *exec.Cmd) {
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 }
 
-// awaitStop returns when a child that received SIGSTOP has stopped. The signal takes effect when a thread of the
-// child gets a processor, so other threads can answer requests until then on a busy machine. The kernel notifies
-// the parent when the last thread has stopped (waitid(2), WSTOPPED). WNOWAIT keeps the notification pending.
+// awaitStop returns when a child that received SIGSTOP has stopped. The signal takes effect when a thread of the child
+// gets a processor. Until then, other threads can answer requests. The kernel notifies the parent when the last thread
+// has stopped (waitid(2), WSTOPPED). WNOWAIT keeps the notification pending.
 func awaitStop(pid int) error {
 	for {
 		err := unix.Waitid(unix.P_PID, pid, nil, unix.WSTOPPED|unix.WNOWAIT, nil)

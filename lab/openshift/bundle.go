@@ -23,7 +23,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/cluster"
 )
 
-// ownerLabel is the label with the ClusterServiceVersion that OLM created an object for.
+// ownerLabel is a label of objects that OLM creates. Its value is the name of their ClusterServiceVersion.
 const ownerLabel = "olm.owner"
 
 // bundled lists the kinds that OLM installs from a bundle in every supported release (OLM's documentation,

@@ -20,7 +20,7 @@ func BuildOperator(ctx context.Context, dir, version string) (string, error) {
 	path := filepath.Join(dir, "wmco-"+version)
 	args := append(cluster.CompileFlags(), "-ldflags",
 		"-s -w -X github.com/windows-nodes/wmco/internal/version.version="+version, "-o", path, "./cmd/wmco")
-	build := exec.CommandContext(ctx, "go", append([]string{"build"}, args...)...) //nolint:gosec // the caller's own
+	build := exec.CommandContext(ctx, "go", append([]string{"build"}, args...)...) //nolint:gosec // from the caller
 	build.Dir, build.Env = root, append(os.Environ(), "CGO_ENABLED=0")
 	if output, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("building version %s of the operator: %w: %s", version, err, output)

@@ -21,8 +21,8 @@ import (
 )
 
 // holdPayloadServer reserves the address where the operator serves the payload. Hosts that join by themselves connect
-// through the API server's service proxy, which doesn't forward to loopback addresses. So the address must be in this
-// computer's network.
+// through the API server's service proxy, which doesn't forward to loopback addresses. So the address must be this
+// computer's address in its network.
 func (s *Scene) holdPayloadServer(ctx context.Context) (address string, err error) {
 	address, err = s.holdPort(ctx)
 	if err != nil || !s.options.ByItself {
@@ -117,8 +117,8 @@ func (s *Scene) Remove(ctx context.Context, leaver *fleet.Host) error {
 }
 
 // Invite creates the WindowsInstance of a host that joins by itself. It returns the instance and the command to run.
-// addresses are the host's addresses. The lab's hosts have loopback addresses, and kubelet gets no serving certificate
-// for a loopback address that only the host reports.
+// addresses are the host's addresses. A host of the lab needs them: kubelet gets no serving certificate for a loopback
+// address that only the host reports.
 func (s *Scene) Invite(ctx context.Context, name string, addresses ...string) (instance *v1alpha1.WindowsInstance,
 	command string, err error) {
 	instance = &v1alpha1.WindowsInstance{ObjectMeta: metav1.ObjectMeta{Namespace: s.options.Namespace, Name: name},

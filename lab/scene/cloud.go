@@ -33,7 +33,7 @@ func (s *Scene) newCloud() (err error) {
 	return nil
 }
 
-// place turns a host of the fleet into an instance on the scene's platform that has no Machine.
+// place turns a host of the fleet into an instance of the scene's platform. The instance has no Machine.
 func (s *Scene) place(host *fleet.HostOptions) {
 	host.NoSSH = s.options.ByItself
 	host.Name = cloud.NodeName(s.options.Platform, host.Machine.Hostname, host.Machine.Address)
@@ -41,8 +41,8 @@ func (s *Scene) place(host *fleet.HostOptions) {
 		cloud.ProviderID(s.options.Platform, host.Name))
 }
 
-// NewMachineSet creates a MachineSet for the platform of the scene. It waits for the user data first, because Machines
-// that are created before the user data exists fail.
+// NewMachineSet creates a MachineSet for the platform of the scene. It waits for the user data first, because a Machine
+// fails if it is created before the user data.
 func (s *Scene) NewMachineSet(ctx context.Context, name string, replicas int32) (*machinev1beta1.MachineSet, error) {
 	if err := s.WaitUserData(ctx, time.Minute); err != nil {
 		return nil, err

@@ -12,8 +12,8 @@ import (
 	"syscall"
 )
 
-// Nonroot is the ID of the user and of the group that run the operator if root runs the scene. Other users can't start
-// a process as a different user. Images that have no list of users also use this number for the user nonroot.
+// Nonroot is the ID of the user and of the group that run the operator if root runs the scene. Only root can start a
+// process as a different user. Container images without a list of users also use this number for the user nonroot.
 const Nonroot = 65532
 
 // confinement restricts the operator's process like a container: the process isn't root, and it can't write to its
@@ -52,7 +52,7 @@ func changesUser() bool {
 	if err != nil {
 		return false
 	}
-	probe := exec.Command(nothing) //nolint:noctx // it ends at once
+	probe := exec.Command(nothing) //nolint:noctx // the probe ends at once
 	become(probe, Nonroot)
 	return probe.Run() == nil
 }

@@ -114,8 +114,8 @@ func (s *Scene) Observe(ctx context.Context) (*Observer, error) {
 	return o, nil
 }
 
-// follow processes all changes after the resource version from. If the watch is interrupted, follow continues without
-// missing a change.
+// follow processes all changes after the resource version in the parameter from. If the watch is interrupted, follow
+// continues without missing a change.
 func (o *Observer) follow(ctx context.Context, from string, open cache.WatchFuncWithContext) error {
 	changes, err := toolswatch.NewRetryWatcherWithContext(ctx, from, &cache.ListWatch{WatchFuncWithContext: open})
 	if err != nil {
@@ -166,15 +166,14 @@ func (o *Observer) Nodes() []Observed {
 	return all
 }
 
-// Most returns the nodes that the operator disrupted at the moment when it disrupted most nodes at the same time.
+// Most returns the largest set of nodes that the operator disrupted at the same time.
 func (o *Observer) Most() []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return slices.Clone(o.most)
 }
 
-// MostOfAll returns the nodes that were out of service at the moment when most nodes were out of service. The reason
-// doesn't matter.
+// MostOfAll returns the largest set of nodes that were out of service at the same time, for any reason.
 func (o *Observer) MostOfAll() []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -277,7 +276,7 @@ func (o *Observer) sawService(before Observed, n *Observed, now time.Time) {
 	o.any = longer(o.any, o.which(func(n *Observed) bool { return !n.Serves }))
 }
 
-// which returns the names of the nodes that the function kind returns true for.
+// The method which returns the names of the nodes for which the function kind returns true.
 func (o *Observer) which(kind func(n *Observed) bool) (names []string) {
 	for _, name := range slices.Sorted(maps.Keys(o.nodes)) {
 		if kind(o.nodes[name]) {
@@ -344,7 +343,7 @@ func number(revision string) uint64 {
 	return n
 }
 
-// endedAt is called when a pod has ended. It decides whether the entries for the pod in left are violations.
+// endedAt is called when a pod has ended. It decides whether the pod's entries in o.left are violations.
 func (o *Observer) endedAt(key, revision string) {
 	o.left = slices.DeleteFunc(o.left, func(l left) bool {
 		if l.pod != key {

@@ -34,8 +34,8 @@ func CompletePayload(dir, path string) error {
 	return assemble(dir, given.Manifest().Version, given, nil)
 }
 
-// assemble fills dir with a payload. It takes each part from the payload given. If given doesn't contain the part,
-// assemble creates a stand-in.
+// assemble fills dir with a payload. It takes each part from the given payload. If this payload doesn't contain the
+// part, assemble creates a stand-in.
 func assemble(dir, version string, given *payload.Dir, without []string) (err error) {
 	temporary, err := os.MkdirTemp("", "wmco-payload-")
 	if err != nil {
@@ -109,8 +109,8 @@ type Change struct {
 	// Stuck are parts that run but do nothing. Failing are parts that exit immediately. These parts must also be in
 	// Versions.
 	Stuck, Failing []string
-	// Programs maps the names of parts to files with their content, for parts that are real programs. These parts must
-	// also be in Versions.
+	// Programs maps the name of each part that is a real program to the path of its file. These parts must also be in
+	// Versions.
 	Programs map[string]string
 }
 

@@ -35,8 +35,8 @@ const (
 // headSize is how many bytes at the start of an exe are read.
 const headSize = 256
 
-// marked makes a stand-in behave according to the mark in its exe. So a kubelet that hangs is a different file than a
-// kubelet that works, as in production.
+// The function marked makes a stand-in behave according to the mark in its exe. So a kubelet that hangs is a different
+// file than a kubelet that works, as in production.
 func marked(run sim.Program) sim.Program {
 	return func(ctx context.Context, p *sim.Process) int {
 		switch head := headOf(p.Host.Files, p.Args[0]); {
@@ -53,8 +53,8 @@ func marked(run sim.Program) sim.Program {
 	}
 }
 
-// versionOf returns the version in the third line of an exe. If the exe isn't a stand-in, it returns the text
-// otherwise.
+// versionOf returns the version in the third line of an exe. If the exe isn't a stand-in, it returns the second
+// argument.
 func versionOf(head, otherwise string) string {
 	if lines := strings.SplitN(head, "\n", 4); len(lines) == 4 && lines[0] == "MZ" {
 		return lines[2]

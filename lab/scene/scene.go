@@ -411,7 +411,7 @@ func (s *Scene) PutKey(ctx context.Context, key *Key) error {
 	return nil
 }
 
-// List writes the hosts to the ConfigMap windows-instances. It removes all other hosts from it.
+// List writes the hosts to the ConfigMap windows-instances, and removes all other hosts from this ConfigMap.
 func (s *Scene) List(ctx context.Context, hosts ...*fleet.Host) error {
 	data := map[string]string{}
 	for _, h := range hosts {

@@ -74,7 +74,7 @@ func (p *availability) left() time.Duration {
 // connect creates clients. If the API server doesn't answer, their requests wait for it.
 func connect(config *rest.Config, p *availability) (client.Client, *kubernetes.Clientset, error) {
 	config = rest.CopyConfig(config)
-	config.QPS, config.Timeout = -1, 0 // retrying sets the time-outs of requests
+	config.QPS, config.Timeout = -1, 0 // the type retrying limits the time of requests
 	config.WarningHandler = rest.NoWarnings{}
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return &retrying{next: next, availability: p} })
 	scheme := runtime.NewScheme()
@@ -108,7 +108,7 @@ func (p *retrying) RoundTrip(request *http.Request) (answer *http.Response, err 
 			if failed != nil {
 				return false, failed
 			}
-			answer, err = p.once(again) //nolint:bodyclose // the caller's
+			answer, err = p.once(again) //nolint:bodyclose // the caller closes the body
 			if request.Context().Err() == nil {
 				p.heard(err == nil)
 			}

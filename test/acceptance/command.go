@@ -51,7 +51,7 @@ type command struct {
 
 // Main runs the command and returns its exit code.
 func Main(ctx context.Context, args []string, streams genericiooptions.IOStreams) int {
-	root := newCommand(streams) //nolint:contextcheck // it gets it from ExecuteContext
+	root := newCommand(streams) //nolint:contextcheck // the command gets its context below
 	root.SetArgs(args[1:])
 	err := root.ExecuteContext(ctx)
 	code := exitOf(err)
@@ -301,7 +301,7 @@ func (c *command) clean(ctx context.Context) error {
 // evidence opens the archive for the results of a first run. Without a first run, it returns nil.
 func (c *command) evidence() (*kubectlwindows.Evidence, error) {
 	if !c.options.FirstHour {
-		return nil, nil //nolint:nilnil // there is none
+		return nil, nil //nolint:nilnil // there is no archive
 	}
 	if err := c.makeResults(); err != nil {
 		return nil, err
@@ -337,7 +337,7 @@ func (c *command) attach(evidence *kubectlwindows.Evidence, report Report) error
 }
 
 func (c *command) makeResults() error {
-	if err := os.MkdirAll(c.results, 0o755); err != nil { //nolint:gosec // for continuous integration to read
+	if err := os.MkdirAll(c.results, 0o755); err != nil { //nolint:gosec // later steps of a CI job read it
 		return fmt.Errorf("creating the directory of results: %w", err)
 	}
 	return nil

@@ -58,7 +58,7 @@ func (w workload) try(ctx context.Context) error {
 	return problems
 }
 
-// serving waits until a pod answers. It waits as long as for a join, because the image has gigabytes.
+// The method serving waits until a pod answers. It waits as long as for a join, because the image has gigabytes.
 func (w workload) serving(ctx context.Context, name string) (*corev1.Pod, error) {
 	var found *corev1.Pod
 	err := w.await(ctx, w.JoinTimeout, "the pod "+name+" being ready", func(ctx context.Context) (bool, string, error) {
@@ -78,7 +78,7 @@ func (w workload) serving(ctx context.Context, name string) (*corev1.Pod, error)
 	return found, err
 }
 
-// waits returns the reasons why a pod's containers don't run.
+// The function waits returns the reasons why a pod's containers don't run.
 func waits(pod *corev1.Pod) string {
 	for _, c := range pod.Status.ContainerStatuses {
 		if waiting := c.State.Waiting; waiting != nil {
@@ -88,7 +88,7 @@ func waits(pod *corev1.Pod) string {
 	return ""
 }
 
-// connects tests every connection between the pods, Services and hosts.
+// The method connects tests every connection between the pods, Services and hosts.
 func (w workload) connects(ctx context.Context) error {
 	services := map[string]*corev1.Service{"windows": {}, "linux": {}}
 	var problems []error
@@ -120,7 +120,7 @@ func (w workload) connects(ctx context.Context) error {
 	return err
 }
 
-// tell adds to an error which connection failed.
+// tell adds the description of a connection to the connection's error.
 func tell(what string, err error) error {
 	if err == nil {
 		return nil
@@ -148,7 +148,7 @@ func (w workload) dial(ctx context.Context, from *corev1.Pod, target string) err
 	})
 }
 
-// balances waits for a load balancer, and connects through it.
+// The method balances waits for a load balancer, and connects through it.
 func (w workload) balances(ctx context.Context) error {
 	if err := apply(ctx, w.run, w.namespace, "balancer.yaml"); err != nil {
 		return err
@@ -168,7 +168,7 @@ func (w workload) balances(ctx context.Context) error {
 	return tell("through the load balancer "+address, w.dial(ctx, w.pods["linux"], address+":80"))
 }
 
-// stores writes to a volume in one pod, and reads from the volume in another pod.
+// The method stores writes to a volume in one pod, and reads from the volume in another pod.
 func (w workload) stores(ctx context.Context) error {
 	for _, name := range []string{"writes", "reads"} {
 		file := map[string]string{"writes": "storage.yaml", "reads": "storage-read.yaml"}[name]
@@ -192,7 +192,7 @@ func (w workload) stores(ctx context.Context) error {
 	return nil
 }
 
-// scales waits until a HorizontalPodAutoscaler reads the load of pods on Windows.
+// The method scales waits until a HorizontalPodAutoscaler reads the load of pods on Windows.
 func (w workload) scales(ctx context.Context) error {
 	if err := apply(ctx, w.run, w.namespace, "scale.yaml"); err != nil {
 		return err

@@ -1,4 +1,4 @@
-// Package acceptance answers which rows of the acceptance list hold on a cluster.
+// Package acceptance tests which rows of the acceptance list hold on a cluster.
 //
 // Each row has a function that tests it. The function gets a client of the cluster, the hosts that the run may use,
 // and the disruptions that the user allows. wmco-e2e runs the rows on a user's cluster, and the end-to-end tests run

@@ -80,8 +80,8 @@ func taken(r *run, list *corev1.ConfigMap, marks map[string]mark, key string) er
 	return nil
 }
 
-// unlist deletes the entries of runs for which the function which returns true. It returns their keys. If someone has
-// changed an entry, the entry stays.
+// unlist deletes the entries of runs that the parameter `which` selects, and returns their keys. If someone has changed
+// an entry, the entry stays.
 func unlist(ctx context.Context, r *run, which func(key string, m mark) bool) (removed []string, err error) {
 	err = editEntries(ctx, r, false, func(list *corev1.ConfigMap) error {
 		removed = nil
@@ -180,8 +180,8 @@ func state(i *v1alpha1.WindowsInstance) string {
 	return strings.TrimSpace(fmt.Sprintf("%s, %s: %s", s.Phase, s.Reason(), s.Message()))
 }
 
-// gone waits until hosts without an entry are no longer nodes. If a host never was a node, it needs no cleanup over
-// SSH, and may not even answer.
+// The function gone waits until hosts without an entry are no longer nodes. If a host never was a node, it needs no
+// cleanup over SSH, and may not even answer.
 func gone(ctx context.Context, r *run, keys []string) error {
 	var failed []error
 	for _, key := range keys {

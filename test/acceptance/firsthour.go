@@ -38,7 +38,7 @@ type question struct {
 	// judge returns an error if the script's output is wrong. If judge is nil, people judge the output, which is in the
 	// evidence.
 	judge func(h hour, ctx context.Context, n *corev1.Node, answer string) error
-	// why is the reason why only people can test the line. If it is set, the other fields are empty.
+	// If only people can test the line, the field why contains the reason, and the other fields are empty.
 	why string
 }
 
@@ -162,8 +162,8 @@ func (h hour) put(ctx context.Context, q question, number, name, script string) 
 // first returns the first command of the line unchanged.
 func first(commands []string) string { return commands[0] }
 
-// another returns a script that runs the line's first command, which ends a process. The script prints the process's id
-// before the command and a minute after it.
+// The function another returns a script that runs the line's first command, which ends a process. The script prints the
+// process's id before the command and a minute after it.
 func another(process string) func([]string) string {
 	id := "(Get-Process " + process + ").Id"
 	return func(commands []string) string {
@@ -334,7 +334,7 @@ func (h hour) nodeComesBack(ctx context.Context, n *corev1.Node, _ string) error
 	})
 }
 
-// brief shortens an output for a reason. The evidence has the whole output.
+// The function brief shortens an output for a reason. The evidence has the whole output.
 func brief(answer string) string {
 	const most = 200
 	text := strings.Join(strings.Fields(answer), " ")

@@ -74,7 +74,7 @@ func nodeLog(ctx context.Context, r *run, node, path string) ([]byte, error) {
 	return beginning(ctx, r.clients.CoreV1().RESTClient().Get().RequestURI(uri))
 }
 
-// beginning reads at most maxLog of an answer.
+// The function beginning reads at most maxLog bytes of an answer.
 func beginning(ctx context.Context, request *rest.Request) ([]byte, error) {
 	answer, err := request.Stream(ctx)
 	if err != nil {

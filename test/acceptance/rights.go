@@ -54,8 +54,8 @@ func daemonIsKeptToItsNode(ctx context.Context, r *run) error {
 	if err != nil {
 		return err
 	}
-	// First, show that the right user is impersonated: an allowed write must succeed. Otherwise all requests would be
-	// refused because the user doesn't exist.
+	// First, an allowed write must succeed. If the wrong user were impersonated, the API server would refuse every
+	// request, and this row would prove nothing.
 	same := own.Annotations[contract.RevisionAnnotation]
 	if err = patchNode(ctx, daemon, own.Name, annotated(contract.RevisionAnnotation, same+"x")); err != nil {
 		return fmt.Errorf("the daemon of %s may not write its own Node's version: %w", own.Name, err)

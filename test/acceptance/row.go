@@ -55,7 +55,7 @@ type trial struct {
 	// unrun: no one has run the row yet on a cluster that can show it.
 	unrun bool
 	try   func(ctx context.Context, r *run) error
-	// why is the reason why no run can show the row. If it is set, try is nil.
+	// If no run can show the row, the field why contains the reason, and try is nil.
 	why string
 }
 
@@ -77,9 +77,9 @@ func Rows() ([]Row, error) {
 		func(_, _ string, t trial) trial { return t })
 }
 
-// rowsOf reads the rows of a page: match finds the lines, with number and title. made creates the trial of a row from
-// its number, its line and the entry of known for the number. Every row of the page must be in known, and every entry
-// of known must be on the page.
+// rowsOf reads the rows of a page. The expression match finds each row's number and title. The function made creates a
+// row's trial from its number, its line and its value in the map known. The page and the map must contain the same
+// rows.
 func rowsOf[T any](what, page string, match *regexp.Regexp, known map[string]T,
 	made func(number, line string, of T) trial) ([]Row, error) {
 	var rows []Row
@@ -121,7 +121,7 @@ type unshowable struct{ reason string }
 // Error returns the reason.
 func (u *unshowable) Error() string { return u.reason }
 
-// cannot returns an error that says why a row can't be shown on this cluster.
+// The function cannot returns an error that says why a row can't be shown on this cluster.
 func cannot(format string, args ...any) error {
 	return &unshowable{reason: fmt.Sprintf(format, args...)}
 }

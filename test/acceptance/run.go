@@ -37,7 +37,7 @@ type run struct {
 	unsafe string
 	// shown contains the rows that this run has shown so far.
 	shown map[string]bool
-	// hostless says, by node name, why no HostProcess pod starts there.
+	// hostless maps a node's name to the reason why no HostProcess pod starts on the node.
 	hostless map[string]string
 	// notes are the notes of the current row.
 	notes []string
@@ -212,8 +212,8 @@ func (r *run) attempt(ctx context.Context, row Row) error {
 	return err
 }
 
-// answers sends one more request to an API server that did not answer. If the server still doesn't answer, the next
-// rows are skipped, so that they don't each wait for the server.
+// The method answers sends one more request to an API server that did not answer. If the server still doesn't answer,
+// the next rows are skipped, so that they don't each wait for the server.
 func (r *run) answers(ctx context.Context) error {
 	if !r.availability.isAway() {
 		return nil
@@ -286,7 +286,7 @@ func (r *run) await(ctx context.Context, timeout time.Duration, what string,
 	return fmt.Errorf("waiting for %s: %w", what, err)
 }
 
-// after returns a prefix and a text. If the text is empty, it returns an empty string.
+// The function after returns a prefix and a text. If the text is empty, it returns an empty string.
 func after(before, text string) string {
 	if text == "" {
 		return ""

@@ -84,8 +84,8 @@ func classOf(build string) string {
 	return ""
 }
 
-// podsArePlaced tests row A72: the scheduler must place pods by the RuntimeClass of a node's build, and no pod for
-// Linux on Windows.
+// podsArePlaced tests row A72: the scheduler must place pods by the RuntimeClass of a node's build, and must place no
+// pod for Linux on Windows.
 func podsArePlaced(ctx context.Context, r *run) error {
 	nodes, err := r.targets(ctx)
 	if err != nil {

@@ -1,8 +1,8 @@
 // Package blueprinttest reads the golden files of package blueprint: the rendered configuration of nodes, by platform
 // and settings.
 //
-// Tests of blueprint use it, and tests of packages that consume blueprint's output. none.yaml is complete. The other
-// files are unified diffs against it. Product code never imports this package.
+// The tests of blueprint and of packages that consume blueprint's output use it. none.yaml is complete. The other files
+// are unified diffs against it. Product code never imports this package.
 package blueprinttest
 
 import (

@@ -177,7 +177,7 @@ func (m *Machine) Request(verb contract.Verb, into any) (bool, error) {
 	return true, json.Unmarshal(text, into)
 }
 
-// Dial opens a connection. As a real host's dialer, it fails if the host key is not the expected one.
+// Dial opens a connection. Like a real host's dialer, it fails if the host key is not the expected one.
 func (m *Machine) Dial(ctx context.Context, target host.Target) (host.Conn, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 // commandLine matches a line in a block of commands.
 var commandLine = regexp.MustCompile(`^( {4,})(\S.*)$`)
 
-// Command returns the first command of a page that begins with a text, including its here-document.
+// Command finds the first command on a page that begins with a text. It returns the command with its here-document.
 func Command(page, beginning string) (string, error) {
 	lines := strings.Split(page, "\n")
 	for i, line := range lines {

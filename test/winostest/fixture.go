@@ -21,14 +21,14 @@ type Fixture struct {
 	InstallService func(t *testing.T, path string)
 	// DisableService gives a service the start type Disabled.
 	DisableService func(t *testing.T, name string)
-	// Listen makes some program listen on a TCP port of its choice until the test ends. If the machine can't, it is
-	// nil.
+	// Listen makes some program listen on a TCP port of its choice until the test ends. If the machine can't do this,
+	// Listen is nil.
 	Listen func(t *testing.T) (port int)
 	// CreateNetwork creates an HNS network as other programs do, and returns HNS' error. The network has a name, a
-	// subnet and, for an overlay in flannel's form, a VNI. It is nil if the machine can't do this.
+	// subnet and, for an overlay in flannel's form, a VNI. If the machine can't do this, CreateNetwork is nil.
 	CreateNetwork func(t *testing.T, network winos.HNSNetwork) error
 	// AppendAs opens a file for appending as other programs do, until the test ends. The returned function writes a
-	// line. It is nil if the machine can't do this.
+	// line. If the machine can't do this, AppendAs is nil.
 	AppendAs func(t *testing.T, path string) (write func(line string))
 	// MakeJunction creates a junction to a directory.
 	MakeJunction func(t *testing.T, path, to string)

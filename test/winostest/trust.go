@@ -68,8 +68,8 @@ func (m machine) addRoot(t *testing.T, der []byte) {
 	t.Cleanup(func() { noError(t, m.Host.Trust.Remove(context.WithoutCancel(t.Context()), der)) })
 }
 
-// expectRoots checks the certificates in the store. It must have each certificate of the list has exactly once, and no
-// certificate of the list lacks. All other certificates must be unchanged.
+// expectRoots checks the store: each certificate in the list `has` must be there exactly once, and no certificate in
+// the list `lacks`. All other certificates must be unchanged.
 func (m machine) expectRoots(t *testing.T, before [][]byte, has, lacks [][]byte) {
 	t.Helper()
 	all := m.roots(t)

@@ -47,7 +47,7 @@ func (o options) bump(ctx context.Context, out io.Writer, file string) error {
 			continue
 		}
 		licence, err := licences(ctx, directory, r.Mod.Path, r.Mod.Version, newest)
-		if err != nil { // such as a version that needs a newer Go
+		if err != nil { // for example, the version needs a newer Go
 			_, _ = fmt.Fprintf(out, "%s: %s %s → %s can't be taken: %s\n", file, r.Mod.Path, r.Mod.Version, newest, reason(err))
 			continue
 		}

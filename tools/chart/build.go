@@ -30,7 +30,7 @@ import (
 const (
 	namespace = contract.OperatorNamespace
 	operator  = "windows-machine-config-operator"
-	keep      = "helm.sh/resource-policy" // objects with it stay after helm uninstall
+	keep      = "helm.sh/resource-policy" // objects with this annotation stay after helm uninstall
 )
 
 //go:embed files/*
@@ -40,8 +40,8 @@ var files embed.FS
 var stamp = time.Date(1980, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // build creates the chart of a version from the source tree at root, and saves it in out as a directory and as an
-// archive. It returns the archive's path. The chart installs image, which is a repository with or without a digest. If
-// image is empty, it installs the image in config/.
+// archive. It returns the archive's path. The parameter image is a repository with or without a digest. If it is empty,
+// the chart installs the image in config/.
 func build(root, version, image, out string) (string, error) {
 	content, err := contents(root, version, image)
 	if err != nil {
@@ -68,8 +68,8 @@ func build(root, version, image, out string) (string, error) {
 	return chartutil.Save(chart, out)
 }
 
-// components writes bootstrap-components.yaml, which clusterctl uses to install the bootstrap provider. image is as for
-// build.
+// components writes bootstrap-components.yaml, which clusterctl uses to install the bootstrap provider. The parameter
+// image has the same meaning as in build.
 func components(root, image, out string) error {
 	objects, err := kustomize(filepath.Join(root, "config", "bootstrap"))
 	if err != nil {
@@ -172,12 +172,12 @@ sources: [https://github.com/windows-nodes/wmco]
 keywords: [windows, nodes, kubernetes, openshift, okd]
 `
 
-// shared are objects that are the same on every cluster, by kind, namespace and name.
+// The type shared contains the objects that are the same on every cluster, by kind, namespace and name.
 type shared map[string]map[string]any
 
 func (s shared) has(object map[string]any) bool { return reflect.DeepEqual(s[id(object)], object) }
 
-// common returns the objects that are equal in two directories.
+// The function common returns the objects that are equal in two directories.
 func common(one, another string) (shared, error) {
 	made := [2]shared{{}, {}}
 	for i, directory := range []string{one, another} {
@@ -198,8 +198,8 @@ func id(object map[string]any) string {
 		get(object, []any{"metadata", "name"}))
 }
 
-// condition returns the template condition for an object that is the same on every cluster. With the condition, a
-// value can omit the object.
+// condition returns the template condition for an object that is the same on every cluster. A value of the chart
+// decides whether the condition holds.
 func condition(object map[string]any) string {
 	switch object["kind"] {
 	case "Namespace":
@@ -251,8 +251,8 @@ func template(root string, object, defaults map[string]any) (string, error) {
 // componentFields are the fields of the Deployment that a component adds.
 var componentFields = [][]any{at(pod, "initContainers"), at(container, "volumeMounts"), at(pod, "volumes")}
 
-// component returns, for each of componentFields, the value that a component of config/ gives it. image replaces the
-// image of the init container.
+// component returns, for each of componentFields, the value that a component of config/ gives the field. image replaces
+// the image of the init container.
 func component(root, name, image string) ([]any, error) {
 	data, err := os.ReadFile(filepath.Join(root, "config", name, "kustomization.yaml"))
 	if err != nil {
@@ -282,7 +282,7 @@ func component(root, name, image string) ([]any, error) {
 
 func placeholder(i int) string { return fmt.Sprintf("@@%d@@", i) }
 
-// mark replaces fields of an object, except a Deployment, with placeholders of values.
+// mark replaces fields of an object with placeholders of values. For the Deployment, see parameterise.
 func mark(object map[string]any) error {
 	name := get(object, []any{"metadata", "name"})
 	for i, v := range values {

@@ -8,11 +8,11 @@ type value struct {
 	about string
 	// schema is its JSON schema, without the description.
 	schema schema
-	// field is its field in the Deployment. The field's content is the default. For adds, component and appends, it
-	// is the object or list that they extend. It is nil if only a template in files/ reads the value, or if its
-	// fields are in other objects.
+	// field is the value's field in the Deployment. The field's content is the default. If adds, component or appends
+	// is set, field is the object or list that the value extends. If the value has no field in the Deployment, field is
+	// nil.
 	field []any
-	// places are its fields in other objects, rendered by expression.
+	// places are the value's fields in other objects, rendered by expression.
 	places []place
 	// expression renders the value. If it is empty, the value itself is rendered.
 	expression string

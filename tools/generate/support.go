@@ -147,7 +147,7 @@ func pin(dir, module string) (string, error) {
 	return found(filepath.Join(dir, "go.mod"), `(?m)^(?:require|\t)\s*`+regexp.QuoteMeta(module)+` (v\S+)`)
 }
 
-// found returns the first group of a regular expression's match in a file.
+// The function found returns the first group of a regular expression's match in a file.
 func found(file, expression string) (string, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {

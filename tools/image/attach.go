@@ -72,8 +72,8 @@ func sign(key signature.Signer, repository name.Repository, image v1.Descriptor)
 // errUnsigned is returned if no signature is by the given key.
 var errUnsigned = errors.New("no signature of it is by this key")
 
-// signedBy checks whether a referrer is a signature of the image by the key. If it isn't, it returns errUnsigned.
-// It returns another error if the referrer can't be read.
+// signedBy checks whether a referrer is a signature of the image by the key. If the referrer isn't such a signature,
+// signedBy returns errUnsigned. If the referrer can't be read, signedBy returns another error.
 func signedBy(key signature.Verifier, referrer v1.Image, image v1.Hash) error {
 	manifest, err := referrer.Manifest()
 	if err != nil {

@@ -26,9 +26,9 @@ func rulesOf(roles []*unstructured.Unstructured) (cluster, namespaced []rbacv1.P
 	return cluster, namespaced, nil
 }
 
-// rightsToApply returns the rights to apply objects, in the whole cluster and in the operator's namespace. They name
-// these objects, and the roles that these objects bind. The right to create can't be limited by name, so the policy
-// windows-operator-binding limits which roles are bound where.
+// rightsToApply returns the rights to apply objects, in the whole cluster and in the operator's namespace. The rights
+// name these objects, and the roles that these objects bind. The right to create can't be limited by name, so the
+// policy windows-operator-binding limits which roles are bound where.
 func rightsToApply(objects []*unstructured.Unstructured) (cluster, namespaced []rbacv1.PolicyRule, err error) {
 	for _, object := range objects {
 		rules := &cluster
@@ -36,8 +36,8 @@ func rightsToApply(objects []*unstructured.Unstructured) (cluster, namespaced []
 		case "NetworkPolicy":
 			rules = &namespaced
 		case "ConfigMap":
-			// To let a policy read a ConfigMap, the operator needs the right to read it. For a right to all
-			// ConfigMaps, the API server checks the name "*".
+			// To create a policy that reads ConfigMaps, the operator needs the right to read ConfigMaps named "*". To
+			// create the policy's binding, it needs the right to read the bound ConfigMap.
 			rules = &namespaced
 			namespaced = allow(namespaced, "", "configmaps", object.GetName(), "get")
 			cluster = allow(cluster, "", "configmaps", "*", "get")

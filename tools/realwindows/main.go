@@ -1,6 +1,6 @@
-// Command realwindows tests the operator on real Windows: it starts a control plane on this machine, makes the
-// machine a node, and removes the node. The workflow windows.yml runs it. You can also run it on a spare machine.
-// With --simulated, it runs the same steps on any system with a simulated host. Its tests use this.
+// Command realwindows tests the operator on real Windows: it starts a control plane on this machine, makes the machine
+// a node, and removes the node. The workflow windows.yml runs it. You can also run it on a spare machine. With
+// --simulated, it uses a simulated host and runs the same steps on any system, as in its tests.
 package main
 
 import (
@@ -19,7 +19,7 @@ import (
 )
 
 func main() {
-	logf.SetLogger(logr.Discard()) //nolint:forbidigo // the command; the operator logs for itself
+	logf.SetLogger(logr.Discard()) //nolint:forbidigo // this is the command, and the operator has its own log
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := command(ctx, os.Args[1:], os.Stdout)
 	stop()

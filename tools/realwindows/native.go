@@ -25,7 +25,7 @@ const module = "github.com/windows-nodes/wmco/"
 // event is a line of go test -json.
 type event struct{ Action, Package, Test, Output string }
 
-// native runs Go tests on this machine. It adds a row for each package and for each failed test.
+// The function native runs Go tests on this machine. It adds a row for each package and for each failed test.
 func native(ctx context.Context, out io.Writer, results string, packages []string) error {
 	t := &table{path: filepath.Join(results, testRows), out: out}
 	c := exec.CommandContext(ctx, "go", append([]string{"test", "-vet=off", "-count=1", "-json", "-timeout=30m"},

@@ -63,7 +63,7 @@ func run(ctx context.Context, out io.Writer, o options) (err error) {
 	defer cancel()
 	started := v.try(stepPlane, func() error { return v.start(ctx) })
 	if v.scene != nil {
-		defer func() { err = errors.Join(err, v.close()) }() //nolint:contextcheck // it continues after ctx has ended
+		defer func() { err = errors.Join(err, v.close()) }() //nolint:contextcheck // close runs after ctx has ended
 	}
 	if !started {
 		v.skip("there is no control plane", stepHost, stepList, stepJoin, stepPod, stepUpgrade, stepLeave, stepCompare)
@@ -170,8 +170,8 @@ func rowsToTry() ([]string, error) {
 	return all, nil
 }
 
-// list runs the acceptance list with the host, as wmco-e2e does: the host joins, is checked, leaves, joins again
-// and leaves. The archive of the first hour is its evidence.
+// list runs the acceptance list with the host, as wmco-e2e does: the host joins, is checked, leaves, joins again and
+// leaves. wmco-e2e writes the evidence to an archive, first-hour-….tar.gz.
 func (v *visit) list(ctx context.Context) (err error) {
 	only := v.only
 	if len(only) == 0 {
@@ -224,8 +224,8 @@ func (v *visit) node(ctx context.Context) (*corev1.Node, error) {
 // podPort is the port of the pod's web server.
 const podPort = "18080"
 
-// pod starts agnhost, in an image based on nanoserver, as a HostProcess container, because that needs no pod
-// network.
+// pod starts agnhost, in an image based on nanoserver, as a HostProcess container, because such a container needs no
+// pod network.
 func (v *visit) pod(ctx context.Context) error {
 	if why := v.host.noContainers(); why != "" {
 		return cannot("%s", why)

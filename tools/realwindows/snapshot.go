@@ -16,8 +16,8 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
-// wholly lists the directories whose whole content is compared: the directories of the operator and of the programs
-// that it controls.
+// The function wholly lists the directories whose whole content is compared: the directories of the operator and of the
+// programs that it controls.
 func wholly() []string {
 	return []string{contract.DirK, `C:\etc`, `C:\opt`, `C:\var`, `C:\run`, contract.DirContainerdData}
 }

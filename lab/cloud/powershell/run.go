@@ -40,7 +40,7 @@ func Run(script string, environment, files map[string]string) (World, error) {
 	return r.world, nil
 }
 
-// value is the value of an expression: a text, and a list, a block or a table if it is one.
+// value is the value of an expression. It always has a text. Some values also have a list, a block or a table.
 type value struct {
 	text  string
 	list  []string
@@ -202,8 +202,8 @@ func (r *runner) arguments(s statement) (named map[string]value, positional []va
 	return named, positional
 }
 
-// first returns the first existing named argument. If there is no such argument, it returns the argument at a
-// position.
+// first returns the first existing named argument. If there is no such argument, it returns the positional argument
+// with the index `at`.
 func first(named map[string]value, positional []value, at int, names ...string) string {
 	for _, name := range names {
 		if v, ok := named[name]; ok {
@@ -216,7 +216,7 @@ func first(named map[string]value, positional []value, at int, names ...string) 
 	return ""
 }
 
-// known runs the commands that have an effect on a machine.
+// The method known runs the commands that have an effect on a machine.
 func (r *runner) known(name string, named map[string]value, positional []value) {
 	target := first(named, positional, 0, "literalpath", "path", "filepath")
 	switch name {
@@ -235,7 +235,7 @@ func (r *runner) known(name string, named map[string]value, positional []value) 
 	}
 }
 
-// open processes a firewall rule. It opens the ports of rules that allow inbound TCP.
+// open processes a firewall rule. If the rule allows inbound TCP, open adds the rule's ports to the open ports.
 func (r *runner) open(rule map[string]value) {
 	is := func(name, want string) bool { return strings.EqualFold(rule[name].text, want) }
 	if !is("direction", "inbound") || !is("action", "allow") || !is("protocol", "tcp") {
