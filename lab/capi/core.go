@@ -53,7 +53,7 @@ type Core struct {
 }
 
 // Start installs the CRDs and webhooks of Cluster API, starts the core controllers, and returns when they are healthy.
-// They run until Stop. dir receives their certificate and log. The first build takes minutes, which progress shows.
+// Stop ends them. dir receives their certificate and log. progress receives the lines of a build, which takes minutes.
 func Start(ctx context.Context, lab *cluster.Cluster, dir string, progress io.Writer) (*Core, error) {
 	path, err := cluster.BuildOther(ctx, cluster.BuildOptions{Progress: progress}, module, "cluster-api-core",
 		upstream+"/core", "")

@@ -41,7 +41,7 @@ const InfrastructureGroup = "infrastructure.cluster.x-k8s.io"
 // machineFinalizer keeps a LabMachine until its host is off.
 const machineFinalizer = "lab/host"
 
-// Object returns an object of an API group without a Go type here, such as a Cluster or a LabMachine.
+// Object returns an object whose kind has no Go type here, such as a Cluster or a LabMachine.
 func Object(group, version, kind, namespace, name string) *unstructured.Unstructured {
 	o := &unstructured.Unstructured{}
 	o.SetGroupVersionKind(schema.GroupVersionKind{Group: group, Version: version, Kind: kind})
@@ -62,8 +62,8 @@ type Infrastructure struct {
 	hosts map[string]*fleet.Host // by the name of the LabMachine
 }
 
-// Provide runs an infrastructure provider with a stock of hosts until ctx ends. It returns when its kinds are served.
-// stop waits for its end.
+// Provide starts an infrastructure provider with a stock of hosts. The provider runs until ctx ends or stop is called.
+// stop returns when the provider has ended.
 func Provide(ctx context.Context, lab *cluster.Cluster, dir string, hosts []*fleet.Host, log logr.Logger) (
 	i *Infrastructure, stop func() error, err error) {
 	path := filepath.Join(dir, "infrastructure.yaml")

@@ -11,7 +11,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/cluster"
 )
 
-// flannelConf is flannel's configuration as its documents ask for on clusters with Windows nodes.
+// flannelConf is the configuration that flannel's documentation requires for clusters with Windows nodes.
 const flannelConf = `{
   "Network": "` + PodNetwork + `",
   "EnableNFTables": false,

@@ -1,5 +1,5 @@
-// Package leak checks whether the tests of a package leave goroutines behind. Packages that start goroutines let it
-// run their tests. It doesn't depend on the tested packages.
+// Package leak checks whether the tests of a package leave goroutines behind. In packages that start goroutines,
+// TestMain calls it. It doesn't depend on the tested packages.
 package leak
 
 import (

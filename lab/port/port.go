@@ -1,6 +1,5 @@
-// Package port reserves TCP ports of the loopback address for programs of the lab, so that no other program gets
-// them. The control plane and scenes use it, and tests that need an address without a listener. It never listens
-// itself.
+// Package port reserves TCP ports of the loopback address for programs of the lab, so that no other program gets them.
+// The control plane, scenes, and tests that need an address without a listener use it. It never listens itself.
 package port
 
 import (

@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reserve finds a free port and reserves it. A socket stays bound to the port without listening. So the system
-// doesn't give the port to another lab or to an outgoing connection (a benchmark has hundreds), even while its
-// program is stopped.
+// reserve finds a free port and reserves it. A socket stays bound to the port without listening. So the system doesn't
+// give the port to another lab or to an outgoing connection (a benchmark has hundreds), even while the port's program
+// is stopped.
 func reserve(_ context.Context, by sharing) (Port, error) {
 	socket, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"net"
 )
 
-// reserve finds a port that is free now. It can't reserve it on this system.
+// reserve finds a port that is free now. On this system, it can't reserve the port.
 func reserve(ctx context.Context, _ sharing) (Port, error) {
 	var config net.ListenConfig
 	listener, err := config.Listen(ctx, "tcp4", Loopback+":0")

@@ -35,10 +35,10 @@ type Options struct {
 	// Nodes is the label selector of the nodes whose kubelets have endpoints. Empty means all nodes.
 	Nodes string
 	// Interval is the interval between scrapes and between evaluations. Hold is how long an alert's condition must
-	// hold. They replace the values in the manifests, because a test can't wait for half an hour. If Hold is zero,
-	// the manifests' value is used: see ScaleAlertTimes.
+	// hold. Both replace the values in the manifests, because a test can't wait for half an hour. If Hold is zero, the
+	// values in the manifests are used: see ScaleAlertTimes.
 	Interval, Hold time.Duration
-	// Progress receives the lines of a build. Nil discards.
+	// Progress receives the lines of a build. Nil discards them.
 	Progress io.Writer
 }
 

@@ -18,7 +18,7 @@ import (
 )
 
 // Internet is an HTTPS proxy to a single registry with a public name, such as ghcr.io. Commands that name a public
-// registry can run unchanged, and can't reach the real registry. The proxy stops when its test ends.
+// registry run unchanged, but can't reach the real registry. The proxy stops when its test ends.
 type Internet struct {
 	// Proxy is the URL of the proxy, for HTTPS_PROXY.
 	Proxy *url.URL
@@ -98,7 +98,7 @@ func (i *Internet) connect(w http.ResponseWriter, request *http.Request) {
 	_ = connection.Close() // Close was called, so no one will serve the connection
 }
 
-// Refused returns the other hosts that clients requested, each once.
+// Refused returns the names of all other hosts that clients requested, without duplicates.
 func (i *Internet) Refused() []string {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -93,7 +93,7 @@ func (r *Registry) Lock(login string) *Registry {
 	return r
 }
 
-// Lie changes a byte of a blob in each response. The size and the headers stay the same. An empty digest ends this.
+// Lie changes a byte of a blob in each response. The size and the headers stay the same. Lie("") ends the lying.
 func (r *Registry) Lie(digest string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

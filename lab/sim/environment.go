@@ -9,8 +9,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// environment is the system environment, which Windows stores in the registry. The first write of a variable decides
-// about upper and lower case in its name.
+// environment is the system environment, which Windows stores in the registry. The name of a variable keeps the upper
+// and lower case of its first write.
 type environment struct {
 	mu        sync.Mutex
 	variables map[string]variable // by folded name
@@ -70,7 +70,7 @@ func checkVariable(name, value string) error {
 }
 
 // processEnvironment returns the environment of a new process. It consists of the system environment, the variables
-// that Windows adds, and the variables own. The variables own take precedence.
+// that Windows adds, and the variables in the map own, which take precedence.
 func (m *Machine) processEnvironment(own map[string]string) map[string]string {
 	all := m.environment.all()
 	maps.Copy(all, map[string]string{

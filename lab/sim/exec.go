@@ -24,7 +24,6 @@ const lostCode = -1
 // Exec runs a command through a shell, in the same way as the SSH server of the machine. The working directory is the
 // user's home directory. Exec returns the exit code of the shell. If ctx is cancelled or the machine goes down, the
 // processes of the command are killed, and the exit code is -1.
-// the exit code is -1.
 //
 // The shell can run a program with arguments, or the command exit. It refuses pipes, redirections and variables,
 // because no caller uses them.
@@ -42,7 +41,8 @@ func (m *Machine) Exec(ctx context.Context, request ExecRequest) (exitCode int) 
 	}
 	exitCode = lostCode
 	down := m.power.boot().Down
-	// The processes must not get the cancellation of ctx. When ctx ends, they must be killed.
+	// The end of ctx must kill the processes. Their own context must not end with it, because this would only ask them
+	// to stop.
 	p, err := m.start(context.WithoutCancel(ctx), launch{
 		argv:        []string{exe, flag, request.CommandLine},
 		commandLine: `"` + exe + `" ` + flag + ` "` + request.CommandLine + `"`,
@@ -102,8 +102,8 @@ func (p *Process) runChild(ctx context.Context, exe string, args []string, stdin
 	return code, nil
 }
 
-// resolve returns the path of a program. program may be an absolute path, a path relative to dir, or a name without a
-// directory, which resolve searches for in the directories. The extension .exe may be missing.
+// resolve returns the path of a program. program may be an absolute path, a path relative to dir, or the name of a file
+// in one of the directories. The extension .exe may be missing.
 func (m *Machine) resolve(dir, program string, directories []string) (string, bool) {
 	var candidates []string
 	switch {

@@ -24,7 +24,7 @@ type File struct {
 	position sync.Mutex
 	offset   int64
 
-	// The lock of the volume protects closed and failed.
+	// The lock of the volume protects the next two fields.
 	closed bool
 	failed error
 }
@@ -36,7 +36,7 @@ var (
 
 // owner stands for the process that has opened a file. When the process ends, Windows closes its files.
 type owner struct {
-	// The lock of the volume protects files and killed.
+	// The lock of the volume protects both fields.
 	files  map[*File]struct{}
 	killed bool
 }

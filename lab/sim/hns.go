@@ -10,8 +10,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// hns is the host network service. Its networks survive a reboot. Exception: the programs that create networks with a
-// VNI make them temporary, see https://github.com/flannel-io/flannel/pull/1140.
+// hns is the host network service. A reboot removes networks with a VNI, because programs create them as temporary
+// networks, see https://github.com/flannel-io/flannel/pull/1140. All other networks survive.
 type hns struct {
 	mu       sync.Mutex
 	networks map[string]*network
@@ -100,10 +100,10 @@ func (h *hns) remove(name string) (removed bool, err error) {
 	return removed, nil
 }
 
-// endpoint returns the address of an endpoint. It looks for an endpoint with the given name, and then for an endpoint
-// that has no name and has the address wanted. If there is none, it creates an endpoint with the address wanted. If
-// wanted is in use or not set, the endpoint gets the first free address after the address of the network and of the
-// gateway.
+// endpoint returns the address of an endpoint. It looks for an endpoint with the given name, and then for an unnamed
+// endpoint with the wanted address. If there is none, it creates an endpoint with the wanted address. If no address is
+// wanted, or the wanted address is in use, the new endpoint gets the first free address after the addresses of the
+// network and the gateway.
 func (h *hns) endpoint(networkName, name string, wanted netip.Addr) (netip.Addr, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -165,10 +165,10 @@ func (m *Machine) HNSEndpoints(networkName string) ([]HNSEndpoint, error) {
 // https://learn.microsoft.com/en-us/powershell/module/hyper-v/set-vmnetworkadapter.
 const lowestVNI, highestVNI = 4096, 16_777_214
 
-// refuses returns an error with the reason if a network can't be created or changed. Otherwise it returns nil.
+// refuses(n) returns the reason why the network n can't be created or changed. If it can, the result is nil.
 //
-// Two networks can't have the same addresses or the same VNI. Whether Windows accepts a second overlay network with the
-// same prefix was never tested, so the product must not depend on this.
+// Two networks can't have the same addresses or the same VNI. No test has shown whether Windows accepts a second
+// overlay network with the same prefix, so the product must not need one.
 func (h *hns) refuses(n winos.HNSNetwork) error {
 	if !n.Subnet.IsValid() || !n.Subnet.Addr().Is4() {
 		return fmt.Errorf("creating network %s: %s is no IPv4 subnet", n.Name, n.Subnet)

@@ -22,7 +22,7 @@ type knobs struct {
 	services map[string]serviceFaults
 	// unkillable contains the exes whose processes can't be killed.
 	unkillable map[string]bool
-	// pendingLocks is how many more attempts to get a lock find a lock file whose deletion is pending.
+	// The next pendingLocks attempts to get a lock find a lock file whose deletion is pending.
 	pendingLocks int
 }
 

@@ -51,10 +51,9 @@ func runLogged(ctx context.Context, p *Process) int {
 	}
 }
 
-// runnerLog is the log file of kube-log-runner. When the file is full, it is closed and renamed. Windows refuses to
-// rename a file that a different process has open, unless that process shares deletion, which programs in Go never do.
-// If Windows refuses, kube-log-runner writes no more output: it closes the pipe from the program, and klog ignores
-// this.
+// runnerLog is the log file of kube-log-runner. When the file is full, it is closed and renamed. If a different Go
+// program has the file open, Windows refuses to rename it. kube-log-runner then closes the pipe from its program and
+// writes no more output. klog ignores the closed pipe.
 type runnerLog struct {
 	process *Process
 	path    string

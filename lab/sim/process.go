@@ -9,9 +9,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// Program implements an exe. It runs until it returns. It must return soon after ctx is cancelled because of a stop
-// request, a kill or a reboot. Its result is the exit code. If a service returns a code other than 0 without a request
-// to stop, the service has crashed. ctx contains the logger of the machine.
+// Program implements an exe. The process runs until the function returns its exit code. A stop request, a kill or a
+// reboot cancels ctx. The function must return soon after that. If a service returns a code other than 0 without a
+// request to stop, the service has crashed. ctx contains the logger of the machine.
 type Program func(ctx context.Context, p *Process) (exitCode int)
 
 // Process is what a running program knows about its process and its machine.
@@ -55,7 +55,7 @@ type Process struct {
 	launch  launch
 }
 
-// RunService calls run, like the function of a real program that runs a service under the service manager.
+// RunService calls the function run. It replaces the daemon's code that connects to the service manager of Windows.
 func (p *Process) RunService(ctx context.Context, _ string,
 	run func(ctx context.Context, running func()) error) error {
 	return run(ctx, p.Running)

@@ -70,8 +70,8 @@ func (f programsFace) Processes(ctx context.Context, path string) ([]winos.Proce
 	return found, nil
 }
 
-// Lock implements winos.Programs. The console can't get a lock, because Windows releases a lock when the process that
-// has it ends, and the console is not a process.
+// Lock implements winos.Programs. A lock belongs to a process, and Windows releases it when the process ends. The
+// console is no process, so it can't hold a lock.
 func (f programsFace) Lock(ctx context.Context, path string) (func() error, uint32, error) {
 	if err := f.change(ctx); err != nil {
 		return nil, 0, err

@@ -46,8 +46,8 @@ type service struct {
 	attempt *attempt
 	// crashed is true from the unexpected end of a process until the recovery settings have been applied.
 	crashed bool
-	// failures is how many failures are counted together. lastFailure is the time of the last failure. retry is the
-	// restart that is scheduled because of the failures.
+	// failures is the number of failures since the last reset. lastFailure is the time of the last failure. retry is
+	// the restart that is scheduled because of the failures.
 	failures    int
 	lastFailure time.Time
 	retry       *time.Timer

@@ -194,8 +194,7 @@ func (s *manager) powerOff() {
 	s.notify()
 }
 
-// settled waits until all services are stopped. Before this, powerOff must have been called and all processes must have
-// been told to end.
+// settled waits until all services are stopped. The caller must first call powerOff and ask all processes to end.
 func (s *manager) settled() {
 	_ = s.wait(context.Background(), func() bool {
 		for _, v := range s.services {

@@ -25,7 +25,7 @@ type process struct {
 	owner       owner
 	// stop asks the program to end. The cause says why.
 	stop context.CancelCauseFunc
-	// release ends the use of the exe as a running program.
+	// release must be called when the process no longer runs the exe.
 	release func()
 	// gone is closed when the process has ended completely.
 	gone chan struct{}
@@ -191,8 +191,8 @@ func (m *Machine) view(p *process, l launch) *Process {
 	return view
 }
 
-// kill ends processes that can't do anything about it: it closes their files immediately, and the machine refuses their
-// calls. The processes have ended completely when their programs return.
+// kill ends processes by force: it closes their files immediately, and the machine then refuses their calls. The
+// processes have ended completely when their programs return.
 func (m *Machine) kill(all ...*process) {
 	for _, p := range all {
 		p.once.Do(func() { close(p.dead) })

@@ -277,8 +277,8 @@ func (v *volume) removeAll(path string) error {
 	return v.removeAllLocked(path)
 }
 
-// removeAllLocked removes everything below a path, except open files. It removes junctions but not the files in their
-// targets.
+// removeAllLocked removes a path and everything below it, except open files. It removes junctions but not the files in
+// their targets.
 func (v *volume) removeAllLocked(path string) error {
 	var all []error
 	if n, err := v.find(path); err == nil && n != v.root {

@@ -21,7 +21,7 @@ import (
 // pace is the interval between two checks.
 const pace = time.Second / 2
 
-// disrupt makes one disruption of round n, and returns when its effect shows.
+// disrupt makes one disruption of round n, and returns when the cluster shows its effect.
 func (r *run) disrupt(ctx context.Context, d Disruption, n int) error {
 	if err := sleep(ctx, d.After); err != nil {
 		return err

@@ -9,7 +9,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Figures are the counts at a calm point.
+// Figures are the counts at a calm point: a time without disruptions.
 type Figures struct {
 	Operator Process `json:"operator"`
 	// Lab is this process with all simulated hosts.
@@ -103,7 +103,7 @@ func Leaks(before, after Figures) (leaks []Leak) {
 // file.
 const rotated = 10
 
-// held is the allowed growth of the number of handles, and of processes, on a host.
+// held is how much the number of handles on a host may grow, and also the number of processes.
 const held = 3
 
 func leaksOf(name string, before, after Host) (leaks []Leak) {
@@ -114,7 +114,7 @@ func leaksOf(name string, before, after Host) (leaks []Leak) {
 		case under(dir, contract.DirLog):
 			may = rotated
 		case under(dir, contract.DirCNIConfig):
-			may = 1 // the hybrid overlay's first certificate: the daemon keeps two files
+			may = 1 // the daemon keeps the hybrid overlay's previous certificate
 		}
 		leaks = append(leaks, grown("files of "+name+" in "+dir, from[dir], to[dir], may)...)
 	}
@@ -130,7 +130,7 @@ func leaksOf(name string, before, after Host) (leaks []Leak) {
 	return leaks
 }
 
-// under reports whether dir is other, or below it. It ignores case.
+// under reports whether the path dir is the path other or is below it. Case doesn't matter.
 func under(dir, other string) bool {
 	return strings.HasPrefix(strings.ToLower(dir)+`\`, strings.ToLower(other)+`\`)
 }
@@ -148,7 +148,7 @@ func byDirectory(paths []string) map[string][]string {
 // named is the maximum number of new items in a Leak.
 const named = 5
 
-// grown returns a Leak if a list grew by more than may, with the names of new items.
+// If a list grew by more than the number may, grown returns a Leak with the names of new items.
 func grown(what string, before, after []string, may int) []Leak {
 	if len(after) <= len(before)+may {
 		return nil

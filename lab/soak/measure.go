@@ -75,8 +75,8 @@ func stacks() (map[string]int, error) {
 }
 
 // parseStacks reads the text form of a goroutine profile. For each stack, the profile has a line with the number of
-// goroutines, and then the functions, innermost first. A stack is named after the outermost function of the product,
-// else of the lab, else of any package, because a helper that starts goroutines doesn't show what they are for.
+// goroutines, and then the functions, innermost first. A stack is named after its outermost function of the product, or
+// else of the lab, or else of any package. Helpers that start goroutines don't show what they are for.
 func parseStacks(profile string) map[string]int {
 	began := regexp.MustCompile(`(?m)^(\d+) @ .*\n((?:#.*\n)+)`)
 	function := regexp.MustCompile(`^#\s+\S+\s+(\S+)\+0x`)

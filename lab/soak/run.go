@@ -29,11 +29,11 @@ type Options struct {
 	Operator string
 	// Schedule is the plan of the disruptions.
 	Schedule Schedule
-	// Time is the duration of the test after all hosts have joined. No round begins later. MostRounds is the
+	// Time is the duration of the test after all hosts have joined. No round begins after this time. MostRounds is the
 	// maximum number of rounds, without the warm-up. 0 means no limit.
 	Time       time.Duration
 	MostRounds int
-	// Limit is the maximum time for one disruption, and then for convergence.
+	// Limit is the maximum time for one disruption, and also for the convergence after a round.
 	Limit time.Duration
 	// Calm is the pause before each count.
 	Calm time.Duration
@@ -55,7 +55,7 @@ type Report struct {
 	Rounds      []RoundReport `json:"rounds"`
 	// Made counts the disruptions by kind.
 	Made map[string]int `json:"made"`
-	// Before are the figures after the warm-up, After the figures at the end.
+	// Before are the figures after the warm-up. After are the figures at the end.
 	Before *Figures `json:"before,omitempty"`
 	After  *Figures `json:"after,omitempty"`
 	// Unsettled lists what didn't converge. Leaks lists the figures that grew.
@@ -194,8 +194,8 @@ func (r *run) calm(ctx context.Context) (Figures, error) {
 	return r.measure(ctx)
 }
 
-// compare counts until no figure has leaked, or until half the limit is over. A resource that disappears within
-// this time is no leak, such as an idle connection or an unused revision.
+// compare counts until no figure has leaked, or until half the limit is over. If a resource disappears within this
+// time, such as an idle connection or an unused revision, it is no leak.
 func (r *run) compare(ctx context.Context, before Figures) error {
 	for began := time.Now(); ; {
 		after, err := r.calm(ctx)
@@ -210,8 +210,8 @@ func (r *run) compare(ctx context.Context, before Figures) error {
 	}
 }
 
-// round makes all disruptions of a round in parallel, and waits until the cluster has converged. If a disruption
-// fails, round still waits for the others, so that everything is switched on again.
+// round makes all disruptions of a round in parallel, and waits until the cluster has converged. If a disruption fails,
+// round still waits for all others, so that everything is switched on again.
 func (r *run) round(ctx context.Context, n int, round Round) error {
 	began, number := time.Now(), n+len(r.options.Schedule.WarmUp())
 	if n == 0 {
@@ -254,11 +254,11 @@ func (r Round) String() string {
 	return strings.Join(all, "; ")
 }
 
-// steady is how many checks in a row must find that the cluster has converged. The operator may not have seen the
-// last change yet.
+// steady is how many checks in a row must find that the cluster has converged. One check isn't enough, because the
+// operator may not have seen the last change yet.
 const steady = 6
 
-// converge waits until the cluster has converged. The report keeps the list of what has not.
+// converge waits until the cluster has converged. The report lists everything that hasn't converged.
 func (r *run) converge(ctx context.Context) error {
 	seen, hosts := 0, len(r.scene.Fleet.Hosts)
 	err := r.await(ctx, "everything to converge", func(ctx context.Context) error {

@@ -185,7 +185,7 @@ func (s Schedule) draw(random *rand.Rand) Disruption {
 	return d
 }
 
-// some draws one host, or up to a tenth of all hosts.
+// The method some draws hosts: at least one, and at most a tenth of all hosts.
 func (s Schedule) some(random *rand.Rand) []int {
 	hosts := random.Perm(s.Hosts)[:1+random.IntN(max(1, s.Hosts/10))]
 	slices.Sort(hosts)

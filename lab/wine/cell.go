@@ -23,9 +23,8 @@ import (
 
 // cell is the environment of the processes of a running host.
 //
-// Its first process ends when its standard input ends, and therefore also when the lab is killed. It then ends the
-// other processes: with namespaces, the kernel ends all processes of a namespace with the first one. Without
-// namespaces, the first process ends Wine.
+// Its first process ends when its standard input ends, and therefore also when the lab is killed. The other processes
+// then end as well: with namespaces, the kernel kills them. Without namespaces, the first process ends Wine.
 type cell struct {
 	template *Template
 	prefix   string
@@ -41,10 +40,10 @@ type cell struct {
 // namespaces are the namespaces of a cell: name, process table, mounts, network.
 const namespaces = syscall.CLONE_NEWUTS | syscall.CLONE_NEWPID | syscall.CLONE_NEWNS | syscall.CLONE_NEWNET
 
-// isolatedScript is the first process with namespaces. Its arguments are the name of the host, its address with prefix
-// length, and its gateway. The gateway doesn't exist, so packets to other networks are lost. Names are resolved by
-// files in the working directory, because Wine resolves the name of the host at each boot and would otherwise wait for
-// a name server. wait also reaps processes whose parents have ended.
+// isolatedScript is the script of the first process if there are namespaces. Its arguments are the name of the host,
+// its address with prefix length, and its gateway. The gateway doesn't exist, so packets to other networks are lost.
+// Names are resolved by files in the working directory, because Wine resolves the name of the host at each boot and
+// would otherwise wait for a name server. The command wait also reaps processes whose parents have ended.
 const isolatedScript = `set -e
 mount --make-rprivate /
 mount -t proc proc /proc
@@ -64,7 +63,7 @@ cat <&3 >/dev/null &
 wait
 `
 
-// sharedScript is the first process without namespaces. Its argument is wineserver.
+// sharedScript is the script of the first process if there are no namespaces. Its argument is wineserver.
 const sharedScript = `echo ready
 cat >/dev/null
 exec "$1" -k
@@ -204,7 +203,7 @@ const saveTimeout = 10 * time.Second
 func (c *cell) save() {
 	ctx, cancel := context.WithTimeout(context.Background(), saveTimeout)
 	defer cancel()
-	// Close kills everything that does not end by itself.
+	// The method close later kills all processes that do not end by themselves.
 	_ = c.command(ctx, c.prefix, c.template.server, "-k", "-w").Run()
 }
 
@@ -228,8 +227,8 @@ func (c *cell) kill() {
 	}
 }
 
-// inNetwork runs work on a thread in the network of the host. Sockets that work creates stay in this network.
-// Goroutines that it starts run in the network of this machine.
+// inNetwork runs a function on a thread in the network of the host. Sockets that the function creates stay in this
+// network. Goroutines that the function starts run in the network of this machine.
 func (c *cell) inNetwork(work func() error) error {
 	if c.network == nil {
 		return work()

@@ -14,8 +14,8 @@ import (
 )
 
 // A copy shares the large files of C:\windows with the template through hard links: about 900 files with 690 MB. No
-// program writes them in place: a program that replaces such a file creates a new one. This is verified when a host is
-// closed. All other files, including the registry, are copied.
+// program writes them in place: a program that replaces such a file creates a new one. Machine.Close verifies that the
+// files are unchanged. All other files, including the registry, are copied.
 
 // shareFrom is the minimum size of shared files.
 const shareFrom = 16 << 10

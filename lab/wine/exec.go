@@ -20,7 +20,7 @@ type Command struct {
 	Arguments []string
 	// Dir is the Windows path of the working directory. If empty, it is the user's home directory.
 	Dir string
-	// Stdin can be read further than the program reads it, and until it ends. Nil is empty.
+	// Stdin may be read to its end, even if the program reads less. Nil means an empty input.
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 }
@@ -50,7 +50,7 @@ func (m *Machine) Run(ctx context.Context, command Command) (exitCode int, err e
 	cmd := s.cell.command(ctx, m.Path(dir), append([]string{m.template.wine, command.Program}, command.Arguments...)...)
 	cmd.Stdout, cmd.Stderr = command.Stdout, command.Stderr
 	if command.Stdin != nil {
-		// cmd.Stdin isn't used, because Wait would wait for the end of the input after the end of the program.
+		// Don't use cmd.Stdin: Wait would wait for the end of the input even after the program has ended.
 		in, err := cmd.StdinPipe()
 		if err != nil {
 			return 0, fmt.Errorf("making a pipe: %w", err)
@@ -75,8 +75,8 @@ func (m *Machine) Run(ctx context.Context, command Command) (exitCode int, err e
 	return 0, nil
 }
 
-// Exec runs a command line through cmd.exe, like the login of a user, and returns the exit code, or -1 if it was
-// killed.
+// Exec runs a command line through cmd.exe, like an SSH session of a user, and returns the exit code. If the command
+// was killed or couldn't run, Exec returns -1.
 func (m *Machine) Exec(ctx context.Context, account sshd.Account, command sshd.Command) int {
 	code, err := m.Run(ctx, Command{
 		Program: "cmd.exe", Arguments: []string{"/d", "/c", command.Line}, Dir: account.Home,

@@ -41,8 +41,8 @@ func spelled(dir, name string) string {
 	return name
 }
 
-// OpenFile opens a file by its Windows path for SFTP: at any offset, and without copying it through Wine. A new file is
-// protected by its directory. The exe of a running process can't be written.
+// OpenFile opens a file by its Windows path for SFTP. It doesn't use Wine, so SFTP can read and write the file at any
+// offset. A new file is protected by the access of its directory. The exe of a running process can't be written.
 func (m *Machine) OpenFile(path string, flag int) (sshd.File, error) {
 	if m.session() == nil {
 		return nil, ErrOff

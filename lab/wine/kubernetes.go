@@ -40,8 +40,8 @@ func PrepareKubernetes(ctx context.Context, progress io.Writer) error {
 }
 
 // kubernetesPrograms returns the real kubelet and kube-proxy of a minor version of Kubernetes. They are part of a
-// payload that is built only for this purpose and stays in the cache. Programs of other sources are removed when they
-// haven't been used for long.
+// payload that is built only for this purpose and stays in the cache. kubernetesPrograms also removes programs that
+// were built from different sources and haven't been used for long.
 func kubernetesPrograms(ctx context.Context, minor string, progress io.Writer) (map[string]program, error) {
 	user, err := os.UserCacheDir()
 	if err != nil {

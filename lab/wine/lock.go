@@ -61,7 +61,7 @@ func claim(hosts string) (dir string, release func() error, err error) {
 		return "", nil, errors.Join(fmt.Errorf("locking the host's directory: %w", err), file.Close(),
 			os.RemoveAll(dir))
 	}
-	// Only a directory with this name counts as abandoned when its lock is free.
+	// sweepAbandoned ignores a directory until it has such a name.
 	locked := filepath.Join(hosts, "host-"+filepath.Base(dir)[len("partial-"):])
 	if err = os.Rename(dir, locked); err != nil {
 		return "", nil, errors.Join(fmt.Errorf("naming the host's directory: %w", err), file.Close(), os.RemoveAll(dir))

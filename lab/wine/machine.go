@@ -41,8 +41,8 @@ type HostOptions struct {
 	// Address is the IPv4 address of the host, which is the only member of its network. Without namespaces, the host
 	// has the addresses of this machine.
 	Address netip.Addr
-	// Reach are servers on the loopback network of this machine that programs on the host can connect to at the same
-	// address.
+	// Reach lists addresses of servers on the loopback network of this machine. Programs on the host can connect to the
+	// servers at these addresses.
 	Reach []netip.AddrPort
 }
 
@@ -52,7 +52,7 @@ type Machine struct {
 	options  HostOptions
 	prefix   string
 	release  func() error
-	// boots counts the attempted boots, and failed the boots that failed and were repeated.
+	// boots counts the attempted boots. failed counts the boots that failed and were repeated.
 	boots, failed atomic.Int32
 
 	// turning is held while the host is being turned on or off.
@@ -88,7 +88,7 @@ func (t *Template) Start(ctx context.Context, options HostOptions) (*Machine, er
 	return m, nil
 }
 
-// StartAt creates a host for an SSH server at an address in 127.0.0.0/8. The address of the host is derived from it.
+// StartAt creates a host for an SSH server at an address in 127.0.0.0/8, and derives the address of the host from it.
 func (t *Template) StartAt(ctx context.Context, hostname string, server netip.Addr, reach []netip.AddrPort) (*Machine,
 	error) {
 	b := server.As4()

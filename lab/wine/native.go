@@ -35,7 +35,7 @@ func natives() []native {
 	}
 }
 
-// compile compiles all of them into a directory.
+// compile compiles all native files into the directory system32 of a prefix.
 func (t tools) compile(ctx context.Context, system32 string) error {
 	scratch, err := os.MkdirTemp("", "wmco-wine-")
 	if err != nil {
@@ -50,7 +50,7 @@ func (t tools) compile(ctx context.Context, system32 string) error {
 		if err = os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
 			return fmt.Errorf("making the directory of %s: %w", n.file, err)
 		}
-		// The file from Wine can be a link to a file that others use.
+		// Wine's own file can be a link to a file that other prefixes use.
 		if err = os.Remove(target); err != nil && !os.IsNotExist(err) {
 			return fmt.Errorf("replacing %s: %w", n.file, err)
 		}

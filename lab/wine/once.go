@@ -25,7 +25,7 @@ type Once struct {
 }
 
 // RunOnce creates a host, runs the program on it, removes the host, and returns the exit code. If ctx ends, it kills
-// the program and returns a *HungError. The earlier output of the program is preserved.
+// the program and returns a *HungError. Stdout and Stderr keep the output that the program wrote before.
 func (t *Template) RunOnce(ctx context.Context, once Once) (exitCode int, err error) {
 	m, err := t.Start(ctx, HostOptions{Hostname: "WIN-ONCE", Address: netip.AddrFrom4([4]byte{10, 33, 0, 2})})
 	if err != nil {

@@ -60,9 +60,9 @@ func WritePayload(ctx context.Context, dir, version string, progress io.Writer) 
 	return describeParts(dir)
 }
 
-// WriteKubernetesPayload works like WritePayload, with the real kubelet and kube-proxy of a minor version of Kubernetes
-// that is pinned below payload/kubernetes. Each version of their sources is built once, which takes minutes, and kept
-// in the user's cache directory.
+// WriteKubernetesPayload works like WritePayload, but uses the real kubelet and kube-proxy. Their minor version must be
+// pinned below payload/kubernetes. Each version of their sources is built once. The build takes minutes and is kept in
+// the user's cache directory.
 func WriteKubernetesPayload(ctx context.Context, dir, version, minor string, progress io.Writer) error {
 	programs, err := kubernetesPrograms(ctx, minor, progress)
 	if err != nil {
@@ -71,8 +71,8 @@ func WriteKubernetesPayload(ctx context.Context, dir, version, minor string, pro
 	return writePayload(ctx, dir, version, progress, realParts(), programs)
 }
 
-// writePayload lets the builder of the payload build the named parts. The other parts come from a payload if given, and
-// otherwise from stand-ins. further are arguments of the builder.
+// writePayload runs the builder of the payload, which builds the parts with the names in built. Each other part is the
+// program in given, or else a stand-in. The builder gets the arguments in further.
 func writePayload(ctx context.Context, dir, version string, progress io.Writer, built []string,
 	given map[string]program, further ...string) (err error) {
 	root, err := cluster.ModuleRoot()

@@ -20,8 +20,8 @@ const (
 	unusedFor = 2 * time.Hour
 )
 
-// prune records that the directory is in use. It removes the directories that match the pattern and haven't been used
-// for long, except the most recently used ones, and the remains of failed attempts to create such a directory.
+// prune records that the directory is in use. It removes incomplete directories and directories that match the pattern
+// if they are unused for unusedFor. It always keeps the most recently used directories that match the pattern.
 func prune(cache, pattern, used string, now time.Time) error {
 	if err := os.Chtimes(used, now, now); err != nil {
 		return fmt.Errorf("noting that %s is in use: %w", used, err)

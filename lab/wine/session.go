@@ -104,7 +104,7 @@ func (s *session) keep(wine string) error {
 // goDown marks the host as down.
 func (s *session) goDown() { s.once.Do(func() { close(s.down) }) }
 
-// end ends all processes of the session. save lets Wine write its registry first.
+// end ends all processes of the session. If save is true, Wine first writes its registry.
 func (s *session) end(save bool) {
 	s.goDown()
 	if save {

@@ -16,9 +16,9 @@ import (
 	"github.com/windows-nodes/wmco/lab/wine/remote"
 )
 
-// Snapshot renders the state of the host like the snapshot of a simulated machine: files with the digest of their
-// content and their access, services, environment, certificates, host name. It omits C:\windows, which belongs to Wine,
-// the states of services, and HNS networks.
+// Snapshot renders the state of the host like the snapshot of a simulated machine: files (with their access and the
+// digest of their content), services, environment, certificates, host name. It omits the states of services, HNS
+// networks, and the files of Wine in C:\windows.
 func (m *Machine) Snapshot(ctx context.Context) (sim.Snapshot, error) {
 	host, err := m.Windows()
 	if err != nil {

@@ -25,8 +25,8 @@ func (m *Machine) Hostname() string {
 	return facts.Hostname
 }
 
-// Files returns the file system of the host as its programs see it, also after a reboot. While the host is off, every
-// call fails.
+// Files returns the file system of the host as its programs see it. The result can still be used after a reboot. While
+// the host is off, every call fails.
 func (m *Machine) Files() winos.Files { return files{m} }
 
 type files struct{ machine *Machine }

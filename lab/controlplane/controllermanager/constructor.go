@@ -77,12 +77,12 @@ func constructors() map[string]constructor {
 	}
 }
 
-// workers converts a controller with a number of workers to a loop.
+// workers returns a loop that runs a controller with a number of workers.
 func workers(run func(context.Context, int), number int) loop {
 	return func(ctx context.Context) { run(ctx, number) }
 }
 
-// signing signs for all signers of Kubernetes, with one CA.
+// signing returns the loop that signs requests to any of Kubernetes' signers, with one CA.
 func signing(ctx context.Context, c *control, client kubernetes.Interface) (loop, error) {
 	requests := c.shared.Certificates().V1().CertificateSigningRequests()
 	var signers []*signer.CSRSigningController
@@ -189,7 +189,7 @@ func garbage(ctx context.Context, c *control, client kubernetes.Interface) (loop
 	}, nil
 }
 
-// namespaces has the same higher limits as upstream, because the deletion of a namespace lists every kind.
+// namespaces raises the rate limit as upstream does, because the deletion of a namespace lists every kind.
 func namespaces(ctx context.Context, c *control, _ kubernetes.Interface) (loop, error) {
 	config := c.as("namespace-controller")
 	config.QPS *= 20

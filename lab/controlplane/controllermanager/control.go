@@ -22,8 +22,8 @@ import (
 )
 
 const (
-	// resync is the minimum interval for informers to deliver all objects again. Some controllers do nothing in
-	// between.
+	// resync is the minimum interval for informers to deliver all objects again. Some controllers act only at a
+	// delivery.
 	resync = 12 * time.Hour
 	// mappingPeriod is how often the API server's kinds are read again.
 	mappingPeriod = 30 * time.Second
@@ -72,7 +72,7 @@ func trim(object any) (any, error) {
 	return object, nil
 }
 
-// as returns a configuration with the controller's name, so that the API server's audit log shows it.
+// The method as returns a configuration with the controller's name, which the API server's audit log then shows.
 func (c *control) as(controller string) *rest.Config {
 	return rest.AddUserAgent(rest.CopyConfig(c.config), controller)
 }

@@ -1,8 +1,8 @@
-// Package podgc deletes pods that no kubelet can end. It marks them as failed and deletes them, like
-// kube-controller-manager's pod garbage collector and after the same times. That collector imports kubelet's
-// eviction to compare one string. This adds 200 packages of kubelet, scheduler and cAdvisor that the lab's
-// controller manager doesn't need otherwise. This package omits the limit on the number of ended pods (12,500) and
-// the taint node.kubernetes.io/out-of-service.
+// Package podgc deletes pods that no kubelet can end. It marks them as failed and deletes them, with the same delays as
+// the pod garbage collector of kube-controller-manager. That collector isn't used here: to compare one string, it
+// imports kubelet's eviction, which adds 200 packages of kubelet, scheduler and cAdvisor that the lab's controller
+// manager doesn't need otherwise. This package omits the limit on the number of ended pods (12,500) and the taint
+// node.kubernetes.io/out-of-service.
 package podgc
 
 import (
@@ -60,7 +60,7 @@ func (c *Collector) Run(ctx context.Context) {
 	}, period)
 }
 
-// look deletes all pods that are due. A repeated call finds no more.
+// look deletes all pods that are due.
 func (c *Collector) look(ctx context.Context, away *absence) error {
 	pods, err := c.pods.Lister().List(labels.Everything())
 	if err != nil {
@@ -89,10 +89,10 @@ func (c *Collector) look(ctx context.Context, away *absence) error {
 	return nil
 }
 
-// absence holds the times since when the nodes of pods have been absent.
+// absence records when each absent node of a pod was first found absent.
 type absence struct{ since map[string]time.Time }
 
-// see returns the nodes that have been absent for the quarantine.
+// see returns the nodes that have been absent for the time quarantine.
 func (a *absence) see(now time.Time, pods []*corev1.Pod, nodes []*corev1.Node) sets.Set[string] {
 	there := sets.New[string]()
 	for _, node := range nodes {

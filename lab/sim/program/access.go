@@ -20,7 +20,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// Limits of the client. blueprint sets the same values for kubelet.
+// Limits of the client. Package blueprint sets the same values for kubelet.
 const (
 	clientQPS   = 50
 	clientBurst = 100

@@ -17,7 +17,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// Names of the files with kubelet's certificates. The flag for the directory contains their directory.
+// Names of the files with kubelet's certificates, in the directory of the flag --cert-dir.
 const (
 	clientPair = `\kubelet-client-current.pem`
 	serverPair = `\kubelet-server-current.pem`
@@ -29,11 +29,11 @@ func (k *kubelet) subject() pkix.Name {
 }
 
 // bootstrap makes sure that there is a kubeconfig with a client certificate. It does the same as a kubelet that rotates
-// its certificates (kubernetes, pkg/kubelet/certificate/bootstrap; client-go, util/certificate). If kubelet has a valid
-// certificate, bootstrap changes nothing. Otherwise it first writes the kubeconfig with the path of the certificate,
-// and then requests the certificate. If a certificate exists, bootstrap uses it instead of the bootstrap credential,
-// even if the API server refuses the certificate. The key of a request is only in memory, so a kubelet that restarts
-// sends a request with a new key.
+// its certificates (kubernetes, pkg/kubelet/certificate/bootstrap; client-go, util/certificate). If there is a
+// kubeconfig with an unexpired certificate, bootstrap changes nothing. Otherwise it first writes the kubeconfig with
+// the path of the certificate, and then requests the certificate. If an unexpired certificate is stored, bootstrap
+// requests none, even if the API server refuses the stored certificate. The key of a request is only in memory, so a
+// kubelet that restarts sends a request with a new key.
 func (k *kubelet) bootstrap(ctx context.Context) error {
 	if k.hasValidIdentity() {
 		return nil

@@ -22,9 +22,9 @@ import (
 )
 
 // nodeManager simulates the node manager of Azure. It sends the same requests as the real node manager
-// (cloud-provider-azure, pkg/nodemanager/nodemanager.go). As long as its Node has the taint, it reads the Node and
-// updates it: it sets the provider ID and the labels for zone, region, instance type and interconnect group, and
-// removes the taint. Then it patches the addresses in the status.
+// (cloud-provider-azure, pkg/nodemanager/nodemanager.go). While the Node has the taint of an uninitialized cloud node,
+// nodeManager sets the provider ID and the labels for zone, region, instance type and interconnect group, and removes
+// the taint. Then it patches the addresses in the status.
 type nodeManager struct {
 	*sim.Process
 	node   string

@@ -37,7 +37,7 @@ func containerd(ctx context.Context, p *sim.Process) int {
 	return idle{name: "containerd", logFile: *log}.run(ctx, p)
 }
 
-// unpack creates the layer of an image. Containers create such layers.
+// unpack creates the files of an image layer, like a real containerd that has unpacked an image.
 func unpack(files winos.Files) error {
 	const dir = contract.DirContainerdData + `\root\io.containerd.snapshotter.v1.windows\snapshots\1\Files`
 	if err := files.MkdirAll(dir, winos.AccessInherit); err != nil {

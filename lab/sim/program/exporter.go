@@ -79,7 +79,7 @@ func exporter(ctx context.Context, p *sim.Process) int {
 	return service.run(ctx, p)
 }
 
-// serveTLS starts to serve over TLS. The function stop ends this, and waits until all requests have been answered.
+// serveTLS starts to serve over TLS. The function stop closes the server and all connections.
 func serveTLS(listener net.Listener, keyPair func() (*tls.Certificate, error),
 	handler http.Handler) (stop func()) {
 	server := &http.Server{

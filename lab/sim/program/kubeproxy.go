@@ -70,8 +70,8 @@ func readServices(ctx context.Context, p *sim.Process, server *access) {
 	})
 }
 
-// sourceVIP waits until the network exists, and then for the time ProxyStart. From then on, it creates an unnamed local
-// endpoint each time no endpoint has the source address in the configuration (kubernetes 1.36,
+// sourceVIP waits until the network exists, and then for the time ProxyStart. From then on, if no endpoint has the
+// source address in the configuration, it creates an unnamed local endpoint (kubernetes 1.36,
 // pkg/proxy/winkernel/proxier.go, newProxierInternal and newSourceVIP). It doesn't attach the endpoint to the host.
 func (o Options) sourceVIP(ctx context.Context, p *sim.Process,
 	config kubeproxyconfigv1alpha1.KubeProxyWinkernelConfiguration) {

@@ -21,8 +21,8 @@ const (
 	leaseRetry = time.Second
 )
 
-// renewLease renews the lease of the node until ctx ends. A renewal is a single update without a read. Only if a
-// different client has written the lease, renewLease reads it first.
+// renewLease renews the lease of the node until ctx ends. A renewal is a single update without a read. After a failed
+// renewal, renewLease reads the lease first.
 func (k *kubelet) renewLease(ctx context.Context, node types.UID) error {
 	var lease *coordinationv1.Lease
 	for {

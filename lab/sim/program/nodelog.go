@@ -56,10 +56,10 @@ func (k *kubelet) minor() int {
 	return minor
 }
 
-// queries answers requests with ?query=. It passes all other requests to the handler files. If the query contains no
-// slash, it is the name of a service, and queries searches for the service's log in the same three places as kubelet.
-// If the query contains a slash, it is the name of a file. The real kubelet first searches the event log, but the
-// simulated machine has none.
+// queries returns a handler for requests with ?query=. It passes all other requests to the handler in files. If the
+// query contains no slash, it is the name of a service. The handler searches for the service's log in the same three
+// places as kubelet. If the query contains a slash, it is the name of a file. The real kubelet first searches the event
+// log, but the simulated machine has none.
 func queries(dir fs.FS, files http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		values := r.URL.Query()

@@ -43,7 +43,7 @@ func newPodLoop(k *kubelet) *podLoop {
 	}
 }
 
-// setReady sets whether pods can start. If they now can, it starts the pods that are waiting.
+// setReady sets whether pods can start. If ready changes to true, it starts the waiting pods.
 func (l *podLoop) setReady(ready bool) {
 	if l.ready.Swap(ready) == ready || !ready {
 		return

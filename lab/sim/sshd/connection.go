@@ -91,7 +91,7 @@ func (s *Server) account(login string) (Account, bool) {
 }
 
 // answer answers global requests. Like OpenSSH, it refuses all requests except the request to prove host keys. It also
-// refuses keepalive requests: clients are satisfied with any answer.
+// refuses keepalive requests, because clients accept any answer to them.
 func (s *Server) answer(conn *ssh.ServerConn, requests <-chan *ssh.Request) {
 	for r := range requests {
 		ok, payload := false, []byte(nil)

@@ -66,7 +66,7 @@ func (n *network) shaped() bool {
 	return s.Latency > 0 || s.Bandwidth > 0
 }
 
-// deliver returns when bytes arrive at the other end if they enter a lane now.
+// deliver returns the time of arrival of bytes that enter a lane now.
 func (n *network) deliver(l *lane, size int) time.Time {
 	s := n.settings()
 	return l.reserve(size, s.Bandwidth, time.Now()).Add(s.Latency)
@@ -78,7 +78,7 @@ type lane struct {
 	free time.Time
 }
 
-// reserve adds size bytes to the queue of the lane, and returns when the last of these bytes will be sent.
+// reserve adds size bytes to the queue of the lane, and returns the time when the last of these bytes will be sent.
 func (l *lane) reserve(size int, bandwidth int64, now time.Time) time.Time {
 	if bandwidth <= 0 {
 		return now

@@ -70,7 +70,7 @@ func (t *tap) thaw() error {
 	}
 }
 
-// pass returns how many of size bytes may pass before the connection is cut.
+// pass returns how many of the next bytes may pass before the connection is cut: at most size.
 func (t *tap) pass(size int) int {
 	s := t.network.settings()
 	drop := s.Faults.Drop

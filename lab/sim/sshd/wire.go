@@ -43,7 +43,7 @@ const (
 
 func newWire(t *tap) *wire { return &wire{tap: t, finishing: make(chan struct{})} }
 
-// Read waits until bytes arrive. Only one goroutine may call it, as package ssh does.
+// Read waits until bytes arrive. Only one goroutine may call it. Package ssh calls it from one goroutine.
 func (w *wire) Read(p []byte) (int, error) {
 	if w.in == nil {
 		if !w.network.shaped() {
@@ -164,7 +164,7 @@ func (w *wire) Close() error {
 	return w.tap.Close()
 }
 
-// wait waits until the time due. If the connection ends first, wait returns an error.
+// wait sleeps until the time in due. If the connection ends first, wait returns an error.
 func (w *wire) wait(due time.Time) error {
 	delay := time.Until(due)
 	if delay <= 0 {

@@ -1,6 +1,6 @@
-// Package fault contains names. A test uses them to make a stand-in on a Wine host imitate faults of real programs.
+// Package fault names the files and arguments that make stand-ins on Wine hosts imitate faults of real programs.
 //
-// Tests and the stand-ins share it. It contains only names.
+// Tests and the stand-ins use the package. It contains only names.
 package fault
 
 // Protected is the argument that makes a shim impossible to kill. This simulates a program that hangs in a driver.

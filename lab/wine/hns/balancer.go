@@ -71,7 +71,7 @@ func (s *Service) enumerateBalancers(query string) (uint32, string) {
 	return encoded(ids)
 }
 
-// createBalancer returns the new ID of the load balancer.
+// createBalancer creates a load balancer and returns its new ID.
 func (s *Service) createBalancer(settings string) (uint32, string) {
 	var wanted LoadBalancer
 	if err := json.Unmarshal([]byte(settings), &wanted); err != nil {

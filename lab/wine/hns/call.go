@@ -33,7 +33,7 @@ type refusal struct {
 
 func (r refusal) Error() string { return r.text }
 
-// refused returns the result of a failed call, and the error text of the newer interface.
+// refused returns the HRESULT of a failed call, and the error as JSON.
 func refused(err error) (uint32, string) {
 	r := refusal{code: failed, text: err.Error()}
 	errors.As(err, &r)
@@ -122,7 +122,7 @@ func deleted(missing uint32) func(found bool, err error) (uint32, string) {
 	}
 }
 
-// filter parses the filter of a query of the newer interface: fields that must be equal.
+// filter parses the filter of a query of the newer interface. The filter contains the wanted values of fields.
 func filter(query string) (map[string]string, error) {
 	var outer struct{ Filter string }
 	if err := json.Unmarshal([]byte(query), &outer); err != nil || outer.Filter == "" {
@@ -132,7 +132,7 @@ func filter(query string) (map[string]string, error) {
 	return wanted, json.Unmarshal([]byte(outer.Filter), &wanted)
 }
 
-// createNetwork returns the ID of the network. It is always a new one, because hcsshim leaves the choice to HNS.
+// createNetwork creates a network and returns its ID. The ID is always new, because hcsshim lets HNS choose it.
 func (s *Service) createNetwork(settings string) (uint32, string) {
 	wanted, err := parseNewer([]byte(settings))
 	if err != nil {
@@ -145,7 +145,7 @@ func (s *Service) createNetwork(settings string) (uint32, string) {
 	return ok, made.ID
 }
 
-// createEndpoint returns the new ID of the endpoint.
+// createEndpoint creates an endpoint and returns its new ID.
 func (s *Service) createEndpoint(network, settings string) (uint32, string) {
 	wanted, err := parseNewerEndpoint([]byte(settings))
 	if err != nil {

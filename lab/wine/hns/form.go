@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Each of the two interfaces has its own JSON form of objects. Both are defined by Microsoft and read and written by
-// hcsshim.
+// The older interface (vmcompute.dll) and the newer interface (computenetwork.dll) represent objects in two different
+// forms of JSON. Microsoft defines both forms, and hcsshim uses both.
 
 type object map[string]any
 
@@ -123,7 +123,7 @@ func (s *Service) olderEndpoint(e endpoint) object {
 	}
 }
 
-// rest answers a call of the older interface. The answer also contains failures.
+// rest answers a call of the older interface. If the call fails, the answer contains the error.
 func (s *Service) rest(method, path, request string) string {
 	output, err := s.serve(method, strings.Split(strings.Trim(path, "/"), "/"), []byte(request))
 	if err != nil {
@@ -143,7 +143,7 @@ func (s *Service) serve(method string, path []string, request []byte) (any, erro
 	case len(path) == 1:
 		return s.serveAll(method+" "+path[0], request)
 	case method == "GET" && strings.Join(path, "/") == "globals/version":
-		// The version of Windows 10.0.19041: https://github.com/microsoft/hcsshim/pull/1003.
+		// The version of HNS in Windows 10.0.19041: https://github.com/microsoft/hcsshim/pull/1003.
 		return object{"Major": 11, "Minor": 10}, nil
 	case len(path) == 2 && method == "DELETE" && path[0] == "networks":
 		return none(s.removeNetwork(path[1]))

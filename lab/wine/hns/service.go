@@ -40,7 +40,7 @@ type network struct {
 	Fleeting bool
 	// RouterMAC is the address of the distributed router of the network.
 	RouterMAC string
-	// Policies were added to the network, each as it was sent.
+	// Policies are the policies that were added to the network. Each is stored as it was sent.
 	Policies []json.RawMessage
 }
 
@@ -60,7 +60,7 @@ type endpoint struct {
 type Options struct {
 	// Path is the file for networks and endpoints.
 	Path string
-	// Management returns the address of the host's network card, which a network takes over.
+	// Management returns the address of the host's network card. New networks get it as their management address.
 	Management func() (netip.Addr, error)
 }
 
@@ -121,9 +121,9 @@ func (s *Service) endpoint(id string) (at int, found bool) {
 // https://learn.microsoft.com/en-us/powershell/module/hyper-v/set-vmnetworkadapter (VirtualSubnetId).
 const lowestVNI, highestVNI = 4096, 16_777_214
 
-// refuses returns the reason why a network can't be created. It is unknown which code Windows returns for a VNI that is
-// too low, and whether Windows refuses the VNI and the addresses of another network. This service refuses them, so that
-// the product can't depend on the opposite.
+// refuses(n) returns the reason why the network n can't be created. Nobody has tested which code Windows returns for a
+// VNI that is too low, or whether Windows accepts the VNI or the addresses of an existing network. This service refuses
+// them, so that the product also works if Windows refuses them.
 func (s *Service) refuses(n network) error {
 	if !n.Subnet.IsValid() || !n.Subnet.Addr().Is4() {
 		return refusal{invalidNetwork, "network " + n.Name + " has no IPv4 subnet"}
@@ -160,7 +160,7 @@ func (s *Service) addNetwork(n network) (network, error) {
 	return n, s.save()
 }
 
-// changePolicies adds policies to a network, or removes added ones.
+// changePolicies adds policies to a network, or removes policies that were added before.
 func (s *Service) changePolicies(id string, add bool, policies []json.RawMessage) error {
 	at := slices.IndexFunc(s.state.Networks, func(n network) bool { return sameID(n.ID, id) })
 	if at < 0 {
@@ -193,8 +193,8 @@ func (s *Service) removeNetwork(id string) (found bool, err error) {
 }
 
 // addEndpoint creates an endpoint. If it has no address, it gets the first free address of its network. The first two
-// addresses of each network belong to its gateway. A second endpoint with the same address is refused: Windows
-// reportedly accepts it sometimes, but the product must not depend on that.
+// addresses of each network belong to its gateway. addEndpoint refuses an address that another endpoint has. Windows
+// reportedly accepts such an address sometimes, but the product must not depend on that.
 func (s *Service) addEndpoint(e endpoint) (endpoint, error) {
 	on, found := s.network(e.Network)
 	if !found {

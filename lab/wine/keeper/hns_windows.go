@@ -32,7 +32,7 @@ func serveHNS(host winos.Host) error {
 	if err != nil {
 		return err
 	}
-	// Each instance of the pipe is reused, so that there is always an instance. At worst, a caller waits.
+	// Reuse each instance of the pipe, so that a caller always finds one. If all are busy, the caller waits.
 	for range callers {
 		end, err := newPipe()
 		if err != nil {

@@ -1,7 +1,7 @@
-// Command keeper keeps a Wine host running: when the last ordinary program ends, Wine ends all services. The keeper
-// runs as long as its standard input is open. It serves the OS interface of its machine to the lab on its standard
-// streams, and simulates the host network service. It starts another process that restarts the daemon's service, as
-// Windows does.
+// Command keeper keeps a Wine host running. Without it, Wine would end all services when the last ordinary program
+// ends. The keeper runs as long as its standard input is open. It serves the OS interface of its machine to the lab on
+// its standard streams, and simulates the host network service. It starts another process that restarts the daemon's
+// service after a failure, as Windows does.
 package main
 
 import (

@@ -15,12 +15,12 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// restartArgument makes this program the process that only restarts the daemon.
+// restartArgument is the argument that makes this program the restarter: it then only restarts the daemon.
 const restartArgument = "restart"
 
-// startRestarter starts this process. It ends when its standard input ends, and therefore with the keeper. A separate
-// process is necessary, because Wine returns ERROR_INVALID_HANDLE if two threads of one process use the service manager
-// at the same time.
+// startRestarter starts the restarter, which ends when its standard input ends, and therefore with the keeper. The
+// restarter needs its own process, because Wine returns ERROR_INVALID_HANDLE if two threads of one process use the
+// service manager at the same time.
 func startRestarter(ctx context.Context) (lifeline io.Closer, err error) {
 	exe, err := os.Executable()
 	if err != nil {

@@ -54,7 +54,7 @@ func call[R, A any](ctx context.Context, client *rpc.Client, method string, argu
 	return reply.Value, reply.Failure.err()
 }
 
-// tell is call for methods without a result.
+// tell works like call, for methods without a result.
 func tell[A any](ctx context.Context, client *rpc.Client, method string, argument A) error {
 	_, err := call[None](ctx, client, method, argument)
 	return err

@@ -2,8 +2,8 @@
 // the program: kubelet.exe, kube-proxy.exe and so on.
 //
 // They are the stand-ins of the simulated hosts (lab/sim/program), with real files, a real service manager and real
-// sockets. kubelet bootstraps, registers and renews. No stand-in runs containers. On demand, they imitate faults of the
-// real programs: see package fault.
+// sockets. The stand-in of kubelet gets its first certificate, registers its Node and renews its lease. No stand-in
+// runs containers. Tests can make stand-ins imitate faults of the real programs: see package fault.
 package main
 
 import (

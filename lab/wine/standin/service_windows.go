@@ -37,7 +37,7 @@ func serve(name string, process *sim.Process, run sim.Program) int {
 	return h.code
 }
 
-// hold takes the exclusive resource of a program. If another process holds it, hold records the conflict.
+// hold locks the file fault.Pipe of a program. If another process has locked it, hold writes the file fault.Twice.
 func hold(name string, host winos.Host) (release func() error, err error) {
 	release, _, err = host.Programs.Lock(context.Background(), fault.Pipe(name))
 	if err == nil {
