@@ -16,7 +16,7 @@ import (
 // or another tool. Such programs act at most every few minutes. A person who experiments rarely reaches this limit. At
 // the limit, the daemon reports the conflict and takes the step less and less often, so that two programs don't fight
 // all day. The daemon notices the end of a conflict after lastPause at the latest. A reported problem blocks the next
-// revision. So if no step was needed for repeatsWindow and for twice the pause, the daemon no longer reports it.
+// revision. So if no step was needed for repeatsWindow and for twice the pause, the daemon stops reporting the problem.
 const (
 	maxRepeats    = 3
 	repeatsWindow = 15 * time.Minute

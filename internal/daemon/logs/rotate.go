@@ -75,7 +75,7 @@ func (r *Rotator) Turn(ctx context.Context) {
 	}
 }
 
-// turn copies a full log to another file and empties the log. It ignores logs that their programs rotate.
+// turn copies a full log to another file and empties the log. It ignores logs that are rotated by their programs.
 func (r *Rotator) turn(ctx context.Context, l contract.Log) error {
 	if l.Rotates || l.MaxSize <= 0 {
 		return nil

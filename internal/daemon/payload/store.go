@@ -55,7 +55,7 @@ func (s *Store) Missing(want []contract.Blob) (missing []contract.Blob, err erro
 	return missing, nil
 }
 
-// Open returns a blob's unverified content. If the blob is missing, the error is a Problem, ReasonPayloadIncomplete.
+// Open returns a blob's unverified content. If the blob is missing, the error has ReasonPayloadIncomplete.
 func (s *Store) Open(digest string) (io.ReadCloser, error) {
 	r, err := s.files.Open(s.path(digest))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -55,8 +55,8 @@ func (p *Program) Run(ctx context.Context, daemon func(ctx context.Context) erro
 }
 
 // begin counts a start of the program on trial. If the trial has failed, begin restores the previous program, even if
-// this process runs another program than the one on trial. The result `limit` is how long this process may stay on
-// trial. If this process is not on trial, the result is zero.
+// this process doesn't run the program on trial. The result `limit` is how long this process may stay on trial. If this
+// process is not on trial, the result is zero.
 func (p *Program) begin(ctx context.Context) (limit time.Duration, err error) {
 	update := p.state.Update
 	if update == nil {

@@ -185,8 +185,8 @@ func usurped(files winos.Files, path string) (*contract.Problem, error) {
 		"and to let only them change it, or rename or remove it", path), nil
 }
 
-// dirVar is the parent of our directories outside of C:\k. Exception: C:\Temp. UntrustedOwner doesn't check C:\Temp,
-// because all programs use it and none of our programs reads its content.
+// dirVar contains our directories outside of C:\k, except containerd's data and C:\Temp. UntrustedOwner doesn't check
+// C:\Temp, because all programs use it and none of our programs reads its content.
 const dirVar = `C:\var`
 
 // ClearKeys deletes the directory of kubelet's keys if we did not create it and users other than administrators may
@@ -274,8 +274,8 @@ func look(files winos.Files) (condition, error) {
 	return spare, nil
 }
 
-// Ensure creates directories and their parents. It records all missing directories before it creates any. If only
-// administrators may access a directory, and another program has created this directory first, Ensure returns an error.
+// Ensure creates directories and their parents. It records all missing directories before it creates any. If a new
+// directory must be private, but another program has created it first with other rights, Ensure returns an error.
 func Ensure(files winos.Files, stateFile *File, dirs ...string) error {
 	var missing []string
 	for _, dir := range dirs {

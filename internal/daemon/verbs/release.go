@@ -25,7 +25,7 @@ const releaseRetry = time.Minute
 
 // cleanReleased starts the one-shot service that cleans this host, and waits until that service stops the daemon. If
 // the service ends early, for example after a failure, cleanReleased starts it again. If a verb has removed the
-// service, the operator wants this host again. Then cleanReleased returns, and the daemon reads again whether its host
+// service, the operator wants this host again. Then cleanReleased returns, and the daemon checks again whether its host
 // is released.
 func cleanReleased(ctx context.Context, o Options, stateFile *state.File) {
 	log, retry := logr.FromContextOrDiscard(ctx), cmp.Or(o.Intervals.FailingLimit, releaseRetry)

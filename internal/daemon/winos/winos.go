@@ -150,7 +150,7 @@ type Files interface {
 	// Stat returns fs.ErrNotExist if the file is missing.
 	Stat(path string) (FileInfo, error)
 	List(dir string) ([]FileInfo, error)
-	// MkdirAll creates a directory and its missing parents. access applies only to new directories.
+	// MkdirAll creates a directory and its missing parents. `access` applies only to new directories.
 	MkdirAll(path string, access Access) error
 	// Restrict sets the rights of an existing file or directory to AccessAdministrators. Files that inherit rights from
 	// the directory get the new rights as well. A repeated call changes nothing.
