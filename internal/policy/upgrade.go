@@ -87,7 +87,7 @@ type UpgradeAction string
 // Actions of an upgrade. After an action that only learns a fact, NextUpgrade is called again with this fact.
 const (
 	ActionWait           UpgradeAction = ""
-	ActionRequestStaging UpgradeAction = "request from the daemon that it fetches the payload"
+	ActionRequestStaging UpgradeAction = "request that the daemon fetches the payload"
 	ActionTakeSlot       UpgradeAction = "request a slot in the rollout budget"
 	ActionJoin           UpgradeAction = "join the host again"
 	ActionDrain          UpgradeAction = "cordon the node, and evict its pods"

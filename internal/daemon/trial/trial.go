@@ -98,7 +98,7 @@ func Rows() []Row {
 			func(f Facts) bool { return f.Holds && !f.HasHeld && !f.IsVerifying }},
 		{"the daemon has checked the whole host", Wait, func(f Facts) bool { return f.IsLooked }},
 
-		{"the Node names another revision that did not fail just now, with payload that is here or can't be fetched",
+		{"the Node names another revision that may be tried now, and its payload is here or can't be fetched",
 			Try, func(f Facts) bool { return f.MayTry }},
 		{"this daemon does not understand the revision", Wait, func(f Facts) bool { return f.Unreadable != nil }},
 		{"the revision has not held, and contains another daemon", Replace,
