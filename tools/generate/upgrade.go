@@ -14,12 +14,12 @@ import (
 func upgradePage() []byte {
 	page := &bytes.Buffer{}
 	fmt.Fprint(page, generated+"# Steps of an upgrade or a reboot\n\nThe operator checks the rows of the current "+
-		"step in this order, and acts on the first row that "+
+		"step in order, and acts on the first row that "+
 		"applies.\n[Upgrades](../upgrades.md#how-a-node-gets-a-new-revision) explains the steps. "+
 		"`status.activity.step` of a WindowsInstance names the current step.\nThe *switch* is the change to the new "+
-		"revision, or the reboot. A change that needs no payload and restarts no service reaches all nodes\nat once, without these "+
-		"steps. A reboot begins with Waiting and has no RollingBack. The operator writes a granted slot and the next\n"+
-		"step in one update of the status.\n\n")
+		"revision, or the reboot. A change that needs no payload and restarts\nno service reaches all nodes at once, "+
+		"without these steps. A reboot begins with Waiting and has no\nRollingBack. The operator writes a granted "+
+		"slot and the next step in one update of the status.\n\n")
 	step, rows := v1alpha1.Step(""), [][]string(nil)
 	flush := func() {
 		if len(rows) > 0 {

@@ -54,7 +54,7 @@ type Action string
 const (
 	Wait     Action = "wait for a change, or for the time of the next check"
 	Try      Action = "begin the trial of the other revision; if its daemon does not run on this host, end the trial"
-	Apply    Action = "take all steps; stop at a step that fails for the first time"
+	Apply    Action = "take all steps; stop if a step fails that did not fail before"
 	Repair   Action = "take the steps that are needed; if a step fails, take the other steps anyway"
 	Finish   Action = "record that the revision holds"
 	RollBack Action = "roll back to the previous revision, and retry this revision later"
