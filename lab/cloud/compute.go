@@ -183,8 +183,8 @@ func (c *compute) find(match func(*instance) bool) (description, bool) {
 		fault: found.fault}, true
 }
 
-// terminate starts to end the instance of a Machine, and reports whether it has ended. Without an instance, it returns
-// true.
+// terminate starts to end the instance of a Machine, and reports whether the instance has ended. If the Machine has no
+// instance, the result is true.
 func (c *compute) terminate(machine types.UID) (ended bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -11,8 +11,8 @@ import (
 	configv1 "github.com/openshift/api/config/v1"
 )
 
-// NodeName returns the name of the Node of a host. On AWS and Google Cloud, it comes from the metadata service, on
-// other platforms from the host name.
+// NodeName returns the name of the Node of a host. On AWS and Google Cloud, the name comes from the metadata service,
+// on other platforms from the host name.
 func NodeName(platform configv1.PlatformType, hostname string, address netip.Addr) string {
 	switch platform {
 	case configv1.AWSPlatformType:

@@ -41,7 +41,7 @@ type Options struct {
 	Log logr.Logger
 }
 
-// host returns the options of the host of a Machine, except its address.
+// host returns the options of a Machine's host, except the host's address.
 func (o Options) host(machine *machinev1beta1.Machine, userData string) (fleet.HostOptions, Setup) {
 	name, _, _ := strings.Cut(machine.Annotations[HostnameAnnotation], ".")
 	if name == "" {

@@ -21,7 +21,7 @@ type Cluster struct {
 	Kubeconfig string
 	// DataDir contains all files of the cluster, including the logs of the components.
 	DataDir string
-	// AuditLog is the file of audit events. If Options.Audit is false, it is empty.
+	// AuditLog is the file of audit events. Without Options.Audit, AuditLog is empty.
 	AuditLog string
 	// Binaries are the programs in use, and kubectl.
 	Binaries Binaries

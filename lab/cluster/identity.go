@@ -16,12 +16,12 @@ import (
 // mastersGroup has all rights. The API server doesn't call an authorizer for it.
 const mastersGroup = "system:masters"
 
-// Admin returns a config of the user lab-admin with all rights. Each call returns a copy that the caller can change. It
-// has no client-side rate limit.
+// Admin returns a config of the user lab-admin with all rights. Each call returns a copy that the caller can change.
+// The config has no client-side rate limit.
 func (c *Cluster) Admin() *rest.Config { return rest.CopyConfig(c.admin) }
 
 // UserConfig returns a config that authenticates with a client certificate as any user in any groups: a node
-// (system:node:x in system:nodes), a daemon, an attacker. Kubeconfig converts it to the content of a file.
+// (system:node:x in system:nodes), a daemon, an attacker. Kubeconfig converts the config to the content of a file.
 func (c *Cluster) UserConfig(user string, groups ...string) (*rest.Config, error) {
 	return c.ca.config(c.URL, user, groups...)
 }

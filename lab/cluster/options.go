@@ -33,8 +33,8 @@ type Options struct {
 	// Audit makes the API server write each request, without its body, to Cluster.AuditLog.
 	Audit bool
 	// PodNetwork is the prefix of the nodes' podCIDRs, as on kubeadm clusters. If it is set, the controller that
-	// approves the requests of authorized kubelets also runs. It is empty for OpenShift, where other components do
-	// both.
+	// approves the requests of authorized kubelets also runs. For OpenShift, leave it empty: other components assign
+	// podCIDRs and approve requests.
 	PodNetwork string
 	// NodeMonitorGrace is how long a node can be unresponsive before it is marked unhealthy. Zero means 20 s. Real
 	// clusters wait about 50 s.

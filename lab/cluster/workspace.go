@@ -20,7 +20,7 @@ type workspace struct {
 }
 
 // TempDir creates the directory of a lab in the system's temporary folder, and removes the directories of killed labs.
-// remove deletes the directory unless it is kept.
+// The function remove deletes the new directory unless keep is true.
 func TempDir(keep bool) (dir string, remove func() error, err error) {
 	w, err := openWorkspace("", keep)
 	if err != nil {

@@ -161,8 +161,8 @@ func readBundle(dir string) (csv, []*unstructured.Unstructured, error) {
 	return version, objects, nil
 }
 
-// installs returns the rights in a ClusterServiceVersion, the ServiceAccounts that get them, and its Deployments.
-// The lab has no kubelet that starts their pods.
+// installs returns the rights in a ClusterServiceVersion, the ServiceAccounts that get them, and its Deployments. The
+// lab has no kubelet that starts the Deployments' pods.
 func (v csv) installs(namespace string) ([]*unstructured.Unstructured, error) {
 	labels := map[string]string{ownerLabel: v.Metadata.Name}
 	var typed []runtime.Object

@@ -316,8 +316,8 @@ func (o *Observer) sawStaging(before Observed, n *Observed, now time.Time) {
 }
 
 // left is a pod that, according to the observer, was still on a cordoned node when the node started to change. Nodes
-// and pods are watched separately, so the pod may already have ended at that time. The observer can decide this when it
-// receives the deletion of the pod.
+// and pods are watched separately, so the pod may already have ended at that time. The observer decides this by the
+// resource version of the pod's deletion.
 type left struct {
 	pod, what string
 	// revision is the resource version of the Node after the change.

@@ -27,7 +27,7 @@ type plane struct {
 	kind     kind
 }
 
-// kind contains the properties that a control plane keeps for its whole life. Restoring it doesn't change them.
+// kind contains the properties of a control plane that never change, even when it is restored.
 type kind struct{ kubernetes, flannel bool }
 
 func kindOf(o Options) kind { return kind{kubernetes: o.Kubernetes, flannel: o.flannel()} }

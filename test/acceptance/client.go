@@ -29,7 +29,7 @@ const (
 )
 
 // availability records whether the API server answers. All requests of a run share it. If the server has answered
-// before, requests wait for it. If one request has waited without success, the others don't wait again.
+// before, requests wait for the server. If one request has waited without success, the others don't wait again.
 type availability struct {
 	say func(format string, args ...any)
 	// limit is the longest time that a request waits.
@@ -71,7 +71,7 @@ func (p *availability) left() time.Duration {
 	return p.limit
 }
 
-// connect creates clients. If the API server doesn't answer, their requests wait for it.
+// connect creates clients. If the API server doesn't answer, the clients' requests wait for the server.
 func connect(config *rest.Config, p *availability) (client.Client, *kubernetes.Clientset, error) {
 	config = rest.CopyConfig(config)
 	config.QPS, config.Timeout = -1, 0 // the type retrying limits the time of requests

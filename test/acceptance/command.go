@@ -45,7 +45,7 @@ type command struct {
 	lacks             map[string]string
 	results           string
 	cleanup, listRows bool
-	// sonobuoy: the program runs as a plugin of Sonobuoy, and hands its results to it.
+	// sonobuoy: the program runs as a plugin of Sonobuoy, and hands its results to Sonobuoy.
 	sonobuoy bool
 }
 

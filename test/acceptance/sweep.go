@@ -156,8 +156,8 @@ func pointers[T any, P interface {
 	return all
 }
 
-// othersEnded waits until every other run has ended: its record isn't renewed for a while. The clocks of two computers
-// may differ, so othersEnded checks whether the time in the record changes.
+// othersEnded waits until every other run has ended. A run has ended if its record isn't renewed for a while. The
+// clocks of two computers may differ, so othersEnded checks whether the time in the record changes.
 func othersEnded(ctx context.Context, r *run) error {
 	first, begun := map[string]string{}, time.Now()
 	return r.await(ctx, 2*r.Alive+r.Pace, "waiting for other runs to end",

@@ -27,7 +27,7 @@ import (
 // Server serves lists of pods.
 type Server struct {
 	mu sync.Mutex
-	// Pods are the server's pods, sorted by name. Evictions delete pods from it.
+	// Pods are the server's pods, sorted by name. Evictions delete pods from this list.
 	Pods []corev1.Pod
 	// Lists contains the queries of all list requests. Broken is the HTTP status of refused list requests.
 	Lists  []string
@@ -36,7 +36,7 @@ type Server struct {
 	Slow   time.Duration
 	Passed atomic.Int64
 	// Largest is the number of bytes of the largest answer that the client has read. Read is the total number. The
-	// client counts them, because the operating system buffers data between server and client.
+	// client counts the bytes, because the operating system buffers data between server and client.
 	Largest, Read atomic.Int64
 
 	url string

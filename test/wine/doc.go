@@ -1,4 +1,4 @@
-// Package wine contains the tests with the Windows programs that users' hosts run: the real daemon and containerd. They
-// run under Wine, and the real operator joins their hosts to a real API server. Each test is named after the acceptance
-// row that it shows.
+// Package wine contains the tests with the Windows programs that users' hosts run: the real daemon and containerd. The
+// programs run under Wine, and the real operator joins the hosts to a real API server. Each test is named after the
+// acceptance row that it shows.
 package wine

@@ -236,8 +236,8 @@ func overlayNumbers(m machine) {
 }
 
 // HNS must refuse a network with the name, VNI or addresses of another network. Windows is known to refuse a duplicate
-// name: https://github.com/microsoft/hcsshim/issues/850. Its behavior for a VNI or addresses of another network is not
-// documented. The lab refuses them, so that the daemon can't rely on the opposite.
+// name: https://github.com/microsoft/hcsshim/issues/850. The behavior for a VNI or addresses of another network is not
+// documented. The lab refuses such networks, so that the daemon can't rely on the opposite.
 func overlayTaken(m machine) {
 	if !m.makesOverlays(4096, 4097) {
 		return

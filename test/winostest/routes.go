@@ -19,7 +19,7 @@ func routesCases() []testCase {
 
 func routesUsed(m machine) {
 	t := m.t
-	to := netip.MustParseAddr("198.51.100.77") // an address for documentation
+	to := netip.MustParseAddr("198.51.100.77") // an address that is reserved for documentation
 	noError(t, m.Host.Routes.Remove(t.Context(), to))
 	t.Cleanup(func() { noError(t, m.Host.Routes.Remove(context.WithoutCancel(t.Context()), to)) })
 	for n := range 3 {

@@ -2,11 +2,11 @@ package main
 
 // value is a setting in the chart.
 type value struct {
-	// key is its path in values.yaml.
+	// key is the value's path in values.yaml.
 	key string
 	// about describes the value, for values.yaml and the schema.
 	about string
-	// schema is its JSON schema, without the description.
+	// schema is the value's JSON schema, without the description.
 	schema schema
 	// field is the value's field in the Deployment. The field's content is the default. If adds, component or appends
 	// is set, field is the object or list that the value extends. If the value has no field in the Deployment, field is
@@ -14,7 +14,7 @@ type value struct {
 	field []any
 	// places are the value's fields in other objects, rendered by expression.
 	places []place
-	// expression renders the value. If it is empty, the value itself is rendered.
+	// expression renders the value. Without an expression, the value itself is rendered.
 	expression string
 	// otherwise is the default of a value without a field.
 	otherwise any

@@ -239,7 +239,7 @@ func (b *bundle) csv() (map[string]any, error) {
 	spec["icon"] = []any{map[string]any{"mediatype": "image/svg+xml", "base64data": base64.StdEncoding.EncodeToString(icon)}}
 	spec["customresourcedefinitions"] = map[string]any{"owned": owned}
 	related := []any{map[string]any{"name": packageName, "image": image}}
-	for _, c := range deployment.Spec.Template.Spec.InitContainers { // from config/payload, if it is applied
+	for _, c := range deployment.Spec.Template.Spec.InitContainers { // only with config/payload
 		related = append(related, map[string]any{"name": packageName + "-" + c.Name, "image": c.Image})
 	}
 	spec["relatedImages"] = related

@@ -46,7 +46,7 @@ type options struct {
 	pace time.Duration
 }
 
-// command runs the command test, run or summary.
+// command runs one of the commands: test, run or summary.
 func command(ctx context.Context, args []string, out io.Writer) error {
 	o := options{pace: 2 * time.Second}
 	flags := flag.NewFlagSet("realwindows test|run|summary", flag.ContinueOnError)

@@ -3,5 +3,5 @@
 // users or a token server, and certificates of the cluster's own CA. The tests pull real images. Some mirrors are down,
 // slow, locked or send wrong content, and some are removed during a pull.
 //
-// It is a separate module, because the product must not link its dependencies. No package imports it.
+// It is a separate module, because the product must not link these dependencies. No package imports it.
 package pull

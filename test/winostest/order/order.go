@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Orders describe how a test service behaves. The zero value means that it runs until it is stopped, and then exits.
+// Orders describe how a test service behaves. With the zero value, a service runs until it is stopped, and then exits.
 type Orders struct {
 	// Fail makes the process exit with code 1 at its start.
 	Fail bool
