@@ -13,7 +13,7 @@ import (
 )
 
 // The daemon removes unused payload when a new revision was verified, and otherwise at most once per sweepPause. If no
-// known manifest lists a blob, a future revision may need it. So the daemon keeps a blob for stagedLife.
+// known manifest lists a blob, a future revision may need it. So the daemon keeps such a blob for stagedLife.
 const (
 	sweepPause = time.Hour
 	stagedLife = 24 * time.Hour
