@@ -248,7 +248,7 @@ func (r *Reconciler) request(p *pass, whole bool) apply.Request {
 
 // rollBack restores the previous revision, and records why the revision on trial failed. If the state file can't be
 // written, it still contains the failed revision, so a restarted daemon tries that revision once more and rolls back
-// again. This process tries it again only after the pause.
+// again. This process retries that revision only after the pause.
 func (r *Reconciler) rollBack(ctx context.Context, why *contract.Problem, changed bool) {
 	failed := r.State.Revision.Name
 	logr.FromContextOrDiscard(ctx).Info("rolling back to what held", "failed", failed, "reason", why.Reason, "detail",

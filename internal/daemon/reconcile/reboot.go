@@ -99,8 +99,7 @@ func (b *reboots) refresh(ctx context.Context) (err error) {
 
 // reboot reboots the host if the operator has approved the end of exactly this boot: the approval must equal the boot
 // ID that this daemon reports. One approval causes one successful request. The method ignores an approval with the
-// shorter ID of an older daemon, because a previous boot may have the same ID. The operator then approves the reported
-// ID.
+// shorter ID of an older daemon, because a previous boot may have the same ID. The operator then approves the full ID.
 func (b *reboots) reboot(ctx context.Context, node *unstructured.Unstructured) error {
 	if b.facts.BootID == "" || node.GetAnnotations()[contract.RebootApprovedAnnotation] != b.facts.BootID {
 		b.asked = false
