@@ -34,8 +34,8 @@ func (m *Machine) Disown(path string) error {
 	return nil
 }
 
-// Loosen makes C:\ behave like the root of a volume without Windows: users can rename and change new files and
-// directories in it.
+// Loosen makes C:\ behave like the root of a volume without Windows: users can then rename and change files and
+// directories that are created there.
 func (m *Machine) Loosen() {
 	m.volume.mu.Lock()
 	defer m.volume.mu.Unlock()

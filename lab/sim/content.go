@@ -110,7 +110,7 @@ func (c *content) readAt(p []byte, off int64) (int, error) {
 	return len(p), nil
 }
 
-// writeAt overwrites bytes and extends the content if necessary. The caller must check the free space before.
+// writeAt overwrites bytes and extends the content if necessary. The caller must first check the free space.
 func (c *content) writeAt(p []byte, off int64) {
 	if end := off + int64(len(p)); end > c.size {
 		c.resize(end)

@@ -109,7 +109,7 @@ func (v *volume) openLocked(path string, how opening) (*File, error) {
 
 func (how opening) writes() bool { return how.flag&(os.O_WRONLY|os.O_RDWR) != 0 }
 
-// allowed returns nil if an existing file can be opened in this way.
+// how.allowed(n) returns nil if the existing file n can be opened with these settings.
 func (how opening) allowed(n *node) error {
 	switch {
 	case how.flag&os.O_CREATE != 0 && how.flag&os.O_EXCL != 0:

@@ -215,7 +215,7 @@ func hangs(ctx context.Context, _ *Process) int {
 	return 0
 }
 
-// running is called when the process of a service reports that the service is running.
+// The method running is called when the process of a service reports that the service is running.
 func (s *manager) running(v *service, p *process, up chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -227,7 +227,7 @@ func (s *manager) running(v *service, p *process, up chan struct{}) {
 	s.notify()
 }
 
-// reported is called when the program of a service has ended. It returns how long the process continues to exist.
+// The method reported is called when the program of a service has ended. It returns how long the process remains.
 func (s *manager) reported(v *service, p *process, code int) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -247,7 +247,7 @@ func (s *manager) reported(v *service, p *process, code int) time.Duration {
 	return s.machine.knobs.service(v.config.Name).linger
 }
 
-// gone is called when the process of a service has ended completely.
+// The method gone is called when the process of a service has ended completely.
 func (s *manager) gone(v *service, p *process) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -256,8 +256,8 @@ func (s *manager) gone(v *service, p *process) {
 	s.notify()
 }
 
-// findExe finds the exe in the command line of a service. Like CreateProcess, it tries a path that contains spaces but
-// no quotation marks word by word.
+// findExe finds the exe in the command line of a service. If the path has spaces but no quotation marks, findExe tries
+// the first word, then the first two words and so on, like CreateProcess.
 func (m *Machine) findExe(command string) ([]string, error) {
 	argv := splitCommandLine(command)
 	if len(argv) == 0 {

@@ -171,7 +171,7 @@ func (s *single) Close() error {
 // Addr implements net.Listener.
 func (s *single) Addr() net.Addr { return s.conn.LocalAddr() }
 
-// last is the only connection that a single accepts.
+// last is the only connection that a listener of type single accepts.
 type last struct {
 	net.Conn
 	listener *single

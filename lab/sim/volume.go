@@ -396,8 +396,7 @@ func (v *volume) renameLocked(from, to string) error {
 	return nil
 }
 
-// run records that a process runs a file, until release is called. It returns an error if the file doesn't look like an
-// exe.
+// run marks a file as running until release is called. It returns an error if the file doesn't look like an exe.
 func (v *volume) run(path string) (release func(), err error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -115,7 +115,7 @@ func (r *run) boot(ctx context.Context, h *fleet.Host) string {
 	return boot.ID
 }
 
-// vanish cuts the power of hosts without notice, and restores it after a while, also after an error.
+// vanish cuts the power of hosts without notice, and restores it after a while, even after an error.
 func (r *run) vanish(ctx context.Context, hosts []*fleet.Host, away time.Duration) error {
 	for _, h := range hosts {
 		h.Machine.PowerCut()
@@ -197,7 +197,7 @@ func (r *run) await(ctx context.Context, what string, try func(ctx context.Conte
 	return nil
 }
 
-// sleep waits while real processes continue.
+// sleep waits for the time d. If ctx ends first, it returns an error.
 func sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -192,7 +192,7 @@ func (s Schedule) some(random *rand.Rand) []int {
 	return hosts
 }
 
-// between draws a duration from least to most.
+// between(random, least, most) draws a duration in this range.
 func between(random *rand.Rand, least, most time.Duration) time.Duration {
 	return least + time.Duration(random.Int64N(int64(most-least)+1))
 }

@@ -31,7 +31,7 @@ func shared(path string, info fs.FileInfo) bool {
 		strings.HasPrefix(path, filepath.Join("drive_c", "windows")+string(filepath.Separator))
 }
 
-// stamps lists the files of a template that copies share.
+// stamps lists the files that a template shares with its copies.
 func stamps(prefix string) (map[string]stamp, error) {
 	all := map[string]stamp{}
 	err := filepath.WalkDir(prefix, func(path string, entry fs.DirEntry, err error) error {

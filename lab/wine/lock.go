@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lock takes the lock of a file. If another process holds it, lock waits. The lock ends with release, or with the
-// process.
+// lock takes the lock of a file. If another process holds it, lock waits. The lock ends when release is called or the
+// process ends.
 func lock(ctx context.Context, path string) (release func(), err error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {

@@ -35,18 +35,18 @@ type Template struct {
 	prefix, hosts string
 	// keeper is the Linux path of the exe that keeps hosts running.
 	keeper string
-	// linked are the shared files of the template, in their state at its creation.
+	// linked are the shared files of the template, as they were when the template was created.
 	linked map[string]stamp
 	// isolated means that hosts get their own namespaces.
 	isolated bool
 }
 
-// templateRecipe is part of the name of the template. Increase it when makeTemplate changes.
+// templateRecipe is part of the name of the template. Increase it when the method make changes.
 const templateRecipe = "1"
 
-// Prepare creates everything that hosts share. It takes about fifteen seconds the first time, and one second later. It
-// removes the templates of earlier versions of this repository. If programs are missing on this machine, it returns a
-// *MissingError.
+// Prepare creates everything that hosts share. The first call takes about fifteen seconds, and later calls take one
+// second. Prepare removes the templates of earlier versions of this repository. If programs are missing on this
+// machine, it returns a *MissingError.
 func Prepare(ctx context.Context, options Options) (*Template, error) {
 	if options.Progress == nil {
 		options.Progress = io.Discard

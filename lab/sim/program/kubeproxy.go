@@ -19,7 +19,7 @@ import (
 )
 
 // kubeProxy validates its configuration. If necessary, it creates the endpoint with its source address. It reads the
-// same objects as the real kube-proxy, but programs no rules.
+// same objects as the real kube-proxy, but creates no network rules.
 func (o Options) kubeProxy(ctx context.Context, p *sim.Process) int {
 	flags := newFlags("kube-proxy")
 	config := flags.String("config", "", "")
@@ -53,8 +53,8 @@ func (o Options) kubeProxy(ctx context.Context, p *sim.Process) int {
 	return idle{name: "kube-proxy"}.run(ctx, p)
 }
 
-// readServices reads, with kube-proxy's rights, the objects that the real kube-proxy programs rules for. After an
-// error, it tries again, like a reflector.
+// readServices uses kube-proxy's rights to read the objects for which the real kube-proxy creates network rules. After
+// an error, it tries again, like a reflector.
 func readServices(ctx context.Context, p *sim.Process, server *access) {
 	_, log := withLog(ctx, p.Stderr, p.Host.System.Now)
 	backoff := wait.Backoff{Duration: time.Second, Factor: 2, Steps: 30, Cap: 30 * time.Second}

@@ -134,7 +134,7 @@ func (l *podLoop) play(ctx context.Context, store cache.Store, key string) error
 	return l.start(ctx, pod)
 }
 
-// runs reports whether the status says that the pod is running and ready.
+// runs(pod) reports whether the status says that the pod is running and ready.
 func runs(pod *corev1.Pod) bool {
 	if pod.Status.Phase != corev1.PodRunning {
 		return false

@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// running returns the status of a pod whose containers are all running and ready, and whose init containers have all
-// succeeded.
+// running(pod, ip) returns the status of a pod whose containers are all running and ready, and whose init containers
+// have all succeeded.
 func (l *podLoop) running(pod *corev1.Pod, ip string) corev1.PodStatus {
 	now := metav1.NewTime(l.Host.System.Now())
 	status := corev1.PodStatus{

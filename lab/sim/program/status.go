@@ -202,7 +202,7 @@ func (c *conditions) set(problem string, now time.Time) bool {
 	return changed
 }
 
-// at returns the conditions with now as the time of the report.
+// at(now) returns the conditions with now as the time of the report.
 func (c *conditions) at(now time.Time) []corev1.NodeCondition {
 	report := slices.Clone(c.held)
 	for i := range report {

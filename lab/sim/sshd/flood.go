@@ -43,7 +43,7 @@ func floodSession(channel ssh.Channel) {
 // endless is the listing of a directory that never ends.
 type endless struct{}
 
-// ListAt fills the slice to with entries.
+// ListAt fills the whole slice with entries.
 func (endless) ListAt(to []os.FileInfo, offset int64) (int, error) {
 	for i := range to {
 		to[i] = entry{winos.FileInfo{Name: fmt.Sprintf("file-%d", offset+int64(i))}}

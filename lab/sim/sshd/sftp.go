@@ -14,7 +14,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// files serves SFTP in the session until the client ends it.
+// The method files serves SFTP until the client ends the session.
 func (s *session) files(ctx context.Context) {
 	s.server.network.counters.sessions.Add(1)
 	f := face{

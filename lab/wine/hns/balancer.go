@@ -28,8 +28,8 @@ type PortMapping struct {
 	Flags                      uint32 `json:",omitempty"`
 }
 
-// Programmed returns the load balancers in the file of a service, with the addresses of their endpoints instead of
-// their IDs. If there is no file, it returns none.
+// Programmed returns the load balancers in the file of a Service. It replaces the IDs of their endpoints by addresses.
+// If there is no file, it returns none.
 func Programmed(path string) ([]LoadBalancer, error) {
 	content, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {

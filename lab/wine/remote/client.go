@@ -10,7 +10,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// Host is a served machine. It can be used concurrently.
+// Host is the machine on the other end of a stream. It can be used concurrently.
 type Host struct {
 	Services    winos.Services
 	Files       winos.Files

@@ -11,8 +11,8 @@ import (
 
 const shim = "containerd-shim-runhcs-v1.exe"
 
-// stay simulates the shim of a container: it outlives containerd, and runs until it is killed, or until its standard
-// input is closed if it was started manually.
+// stay simulates the shim of a container, which outlives containerd and runs until it is killed. If the shim was
+// started manually, it also ends when its standard input is closed.
 func stay(args []string) int {
 	if slices.Contains(args, fault.Protected) {
 		if err := protect(); err != nil {
