@@ -90,7 +90,7 @@ func (s *screen) paint(lines []string) {
 	fmt.Fprint(s.out, page.String())
 }
 
-// The function waits reports whether an instance gives a reason why its host waits or has failed.
+// The function `waits` reports whether an instance gives a reason why its host waits or has failed.
 func waits(i *v1alpha1.WindowsInstance) bool {
 	reason := diagnosis.HostOf(i).Reason
 	return reason != "" && reason != string(contract.ReasonInProgress)

@@ -139,7 +139,7 @@ func (m *machines) identify(ctx context.Context, machine *machinev1beta1.Machine
 	return nil
 }
 
-// report fills in the status of a Machine with an instance.
+// report fills in the status of a Machine that has an instance.
 func report(status *machinev1beta1.MachineStatus, machine *machinev1beta1.Machine, instance description,
 	node *corev1.Node, platform configv1.PlatformType) {
 	if instance.address.IsValid() && instance.fault != FaultNoAddress {

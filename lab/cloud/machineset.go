@@ -20,7 +20,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// DeleteAnnotation on a Machine makes its MachineSet delete it first when it scales down.
+// DeleteAnnotation marks the Machines that a MachineSet deletes first when it scales down.
 const DeleteAnnotation = "machine.openshift.io/delete-machine"
 
 // The type sets keeps the number of Machines of each MachineSet.

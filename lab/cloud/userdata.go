@@ -27,7 +27,7 @@ type Setup struct {
 	Persist bool
 	// join is a script that makes the host join without SSH. It is empty for other hosts.
 	join string
-	// The function again returns the authorized keys after a later boot, from the keys before this boot.
+	// The function `again` returns the authorized keys after a later boot, from the keys before this boot.
 	again func(authorized []byte) []ssh.PublicKey
 }
 

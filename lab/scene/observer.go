@@ -276,7 +276,7 @@ func (o *Observer) sawService(before Observed, n *Observed, now time.Time) {
 	o.any = longer(o.any, o.which(func(n *Observed) bool { return !n.Serves }))
 }
 
-// The method which returns the names of the nodes for which the function kind returns true.
+// The method `which` returns the names of the nodes for which the function kind returns true.
 func (o *Observer) which(kind func(n *Observed) bool) (names []string) {
 	for _, name := range slices.Sorted(maps.Keys(o.nodes)) {
 		if kind(o.nodes[name]) {

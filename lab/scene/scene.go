@@ -37,8 +37,8 @@ type Options struct {
 	Operator string
 	// Payload is a directory with a payload. If it is empty, the scene creates a payload of stand-ins.
 	Payload string
-	// Complete adds stand-ins for parts that Payload lacks. Some parts can't be built from Go modules, and without them
-	// no node becomes Ready.
+	// Complete adds stand-ins for parts that Payload lacks. Some parts can't be built from Go modules, and without
+	// these parts, no node becomes Ready.
 	Complete bool
 	// Kubernetes creates a cluster like a cluster of kubeadm instead of OpenShift. Platform and OLM must be empty then.
 	// The pod network is flannel if Settings select flannel. Otherwise it is an external network.
@@ -177,7 +177,7 @@ func Start(ctx context.Context, options Options) (_ *Scene, err error) {
 	return s, s.Operator.Start(ctx)
 }
 
-// startCluster takes a control plane from the pool. If it can't, it starts a control plane and installs everything.
+// startCluster takes a control plane from the pool. If it gets none, it starts a control plane and installs everything.
 func (s *Scene) startCluster(ctx context.Context) error {
 	lends := s.options.Planes.lends(s.options)
 	if lends {

@@ -78,7 +78,7 @@ func (w workload) serving(ctx context.Context, name string) (*corev1.Pod, error)
 	return found, err
 }
 
-// The function waits returns the reasons why a pod's containers don't run.
+// The function `waits` returns the reasons why a pod's containers don't run.
 func waits(pod *corev1.Pod) string {
 	for _, c := range pod.Status.ContainerStatuses {
 		if waiting := c.State.Waiting; waiting != nil {
@@ -88,7 +88,7 @@ func waits(pod *corev1.Pod) string {
 	return ""
 }
 
-// The method connects tests every connection between the pods, Services and hosts.
+// The method `connects` tests every connection between the pods, Services and hosts.
 func (w workload) connects(ctx context.Context) error {
 	services := map[string]*corev1.Service{"windows": {}, "linux": {}}
 	var problems []error
@@ -168,7 +168,7 @@ func (w workload) balances(ctx context.Context) error {
 	return tell("through the load balancer "+address, w.dial(ctx, w.pods["linux"], address+":80"))
 }
 
-// The method stores writes to a volume in one pod, and reads from the volume in another pod.
+// The method `stores` writes to a volume in one pod, and reads from the volume in another pod.
 func (w workload) stores(ctx context.Context) error {
 	for _, name := range []string{"writes", "reads"} {
 		file := map[string]string{"writes": "storage.yaml", "reads": "storage-read.yaml"}[name]

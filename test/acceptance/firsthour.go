@@ -38,7 +38,7 @@ type question struct {
 	// judge returns an error if the script's output is wrong. If judge is nil, people judge the output, which is in the
 	// evidence.
 	judge func(h hour, ctx context.Context, n *corev1.Node, answer string) error
-	// If only people can test the line, the field why contains the reason, and the other fields are empty.
+	// If only people can test the line, the field `why` contains the reason, and the other fields are empty.
 	why string
 }
 
@@ -162,8 +162,8 @@ func (h hour) put(ctx context.Context, q question, number, name, script string) 
 // first returns the first command of the line unchanged.
 func first(commands []string) string { return commands[0] }
 
-// The function another returns a script that runs the line's first command, which ends a process. The script prints the
-// process's id before the command and a minute after it.
+// The function `another` returns a script that runs the line's first command, which ends a process. The script prints
+// the process's id before the command and a minute after it.
 func another(process string) func([]string) string {
 	id := "(Get-Process " + process + ").Id"
 	return func(commands []string) string {

@@ -96,7 +96,7 @@ func join(ctx context.Context, r *run) error {
 	return errors.Join(failed...)
 }
 
-// instanceAt returns the name of the WindowsInstance that already has an address, or an empty name.
+// instanceAt returns the name of the WindowsInstance that already has this address, or an empty name.
 func instanceAt(ctx context.Context, r *run, address string) (name string, err error) {
 	all, err := r.instances(ctx)
 	for _, i := range all {

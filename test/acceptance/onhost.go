@@ -58,7 +58,7 @@ func (h hour) answer(ctx context.Context, namespace, node, script string) (strin
 
 // hostPod is a pod that runs a script on a node with the rights of the system.
 func hostPod(namespace, node, image, script string, timeout time.Duration) *corev1.Pod {
-	// -Width is needed because a HostProcess container has no console. Without it, tables are cut.
+	// -Width is needed because a HostProcess container has no console. Without -Width, tables are cut.
 	whole := "& { " + script + " } 2>&1 | Out-String -Width 4096"
 	spec := corev1.PodSpec{
 		NodeName: node, HostNetwork: true, RestartPolicy: corev1.RestartPolicyNever,

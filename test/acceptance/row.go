@@ -55,7 +55,7 @@ type trial struct {
 	// unrun: no one has run the row yet on a cluster that can show it.
 	unrun bool
 	try   func(ctx context.Context, r *run) error
-	// If no run can show the row, the field why contains the reason, and try is nil.
+	// If no run can show the row, the field `why` contains the reason, and try is nil.
 	why string
 }
 
@@ -121,7 +121,7 @@ type unshowable struct{ reason string }
 // Error returns the reason.
 func (u *unshowable) Error() string { return u.reason }
 
-// The function cannot returns an error that says why a row can't be shown on this cluster.
+// The function `cannot` returns an error that says why a row can't be shown on this cluster.
 func cannot(format string, args ...any) error {
 	return &unshowable{reason: fmt.Sprintf(format, args...)}
 }

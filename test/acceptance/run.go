@@ -212,7 +212,7 @@ func (r *run) attempt(ctx context.Context, row Row) error {
 	return err
 }
 
-// The method answers sends one more request to an API server that did not answer. If the server still doesn't answer,
+// The method `answers` sends one more request to an API server that did not answer. If the server still doesn't answer,
 // the next rows are skipped, so that they don't each wait for the server.
 func (r *run) answers(ctx context.Context) error {
 	if !r.availability.isAway() {
@@ -286,7 +286,7 @@ func (r *run) await(ctx context.Context, timeout time.Duration, what string,
 	return fmt.Errorf("waiting for %s: %w", what, err)
 }
 
-// The function after returns a prefix and a text. If the text is empty, it returns an empty string.
+// The function `after` returns a prefix and a text. If the text is empty, it returns an empty string.
 func after(before, text string) string {
 	if text == "" {
 		return ""

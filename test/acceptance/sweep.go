@@ -115,8 +115,8 @@ func sweep(ctx context.Context, r *run, own bool) (cleaned []string, err error) 
 	return cleaned, err
 }
 
-// removeAll deletes objects of a kind that have the label of runs. Exception: windows-instances never has this label,
-// even if a run created it, because it may contain entries of others.
+// removeAll deletes the objects of a kind if they have the label of runs. Exception: windows-instances never has this
+// label, even if a run created it, because it may contain entries of others.
 func removeAll(ctx context.Context, r *run, list client.ObjectList, options ...client.ListOption) ([]string, error) {
 	if err := r.client.List(ctx, list, options...); err != nil {
 		return nil, fmt.Errorf("listing objects of runs: %w", err)

@@ -16,7 +16,7 @@ type value struct {
 	places []place
 	// expression renders the value. Without an expression, the value itself is rendered.
 	expression string
-	// otherwise is the default of a value without a field.
+	// `otherwise` contains the default of a value whose field is nil.
 	otherwise any
 	// adds is the name of a field that is added to the object at field if the value is not empty.
 	adds string

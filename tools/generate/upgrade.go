@@ -42,7 +42,7 @@ func upgradePage() []byte {
 	return append(bytes.TrimRight(page.Bytes(), "\n"), '\n')
 }
 
-// The function does returns the action of a row.
+// The function `does` returns the action of a row.
 func does(row policy.UpgradeRow) string {
 	if row.Action == policy.ActionWait && row.Next == row.Step {
 		return "wait"

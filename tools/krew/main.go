@@ -46,7 +46,7 @@ type options struct {
 	platforms []string
 }
 
-// The function everywhere lists the platforms that administrators use.
+// The function `everywhere` lists the platforms that administrators use.
 func everywhere() []string {
 	return []string{"darwin/amd64", "darwin/arm64", "linux/amd64", "linux/arm64", "windows/amd64", "windows/arm64"}
 }

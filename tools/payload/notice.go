@@ -46,7 +46,7 @@ func (n *notices) note(c component, exe string) error {
 	return nil
 }
 
-// The function effective returns a module as "path@version", after its replacement.
+// The function `effective` returns a module as "path@version", after its replacement.
 func effective(m *debug.Module) string {
 	for m.Replace != nil {
 		m = m.Replace

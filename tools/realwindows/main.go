@@ -38,7 +38,7 @@ type options struct {
 	results string
 	// simulated uses a simulated host instead of this machine.
 	simulated bool
-	// only are the rows of the acceptance list to test; empty means all rows.
+	// `only` lists the rows of the acceptance list to test; empty means all rows.
 	only []string
 	// patience is the maximum time for each join, upgrade and removal.
 	patience time.Duration

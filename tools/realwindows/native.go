@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// testRows is the file with the rows of the command test.
+// testRows is the file with the rows of the command "test".
 const testRows = "test-rows.json"
 
 // nativePackages lists the packages with tests for Windows: the suite of winostest, and the daemon's own tests.

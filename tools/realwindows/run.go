@@ -105,7 +105,7 @@ func (v *visit) start(ctx context.Context) (err error) {
 	return err
 }
 
-// close stops everything, and keeps the operator's log. It doesn't keep the rest of the directory, because that
+// close stops everything, and keeps the operator's log. It doesn't keep the rest of the directory, because the rest
 // contains keys.
 func (v *visit) close() error {
 	if v.scene.Operator != nil {

@@ -82,7 +82,7 @@ func (v value) operate(operator, right string) value {
 	return value{}
 }
 
-// The method one returns the value of a single node.
+// The method `one` returns the value of a single node.
 func (r *runner) one(n node) value {
 	switch {
 	case n.kind == variable:

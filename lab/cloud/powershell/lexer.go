@@ -76,7 +76,7 @@ func (l *lexer) take(n int) string {
 	return taken
 }
 
-// The method until consumes everything up to and including an end marker. If there is no end marker, it returns false.
+// `until` consumes everything up to and including an end marker. If there is no end marker, it returns false.
 func (l *lexer) until(end string) (string, bool) {
 	before, _, found := strings.Cut(string(l.rest), end)
 	if !found {

@@ -58,7 +58,7 @@ func (n node) isTable() bool { return n.kind == opening && n.text == "@{" }
 // isGroup reports whether a node is an expression in parentheses.
 func (n node) isGroup() bool { return n.kind == opening && strings.HasSuffix(n.text, "(") }
 
-// The method is reports whether a node is one of the words, in upper or lower case.
+// The method `is` reports whether a node is one of the words, in upper or lower case.
 func (n node) is(words ...string) bool {
 	for _, w := range words {
 		if n.kind == word && strings.EqualFold(n.text, w) {
