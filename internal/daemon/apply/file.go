@@ -72,7 +72,7 @@ func StageFile(ctx context.Context, files winos.Files, path string, blob Content
 func UnstageFile(files winos.Files, path string) error { return files.Remove(temporary(path)) }
 
 // CommitFile renames the temporary file of StageFile to path. If path is the exe of a running program, CommitFile first
-// renames this exe to aside. If path is not a program, aside must be empty. CommitFile needs no disk space. While
+// renames this exe to `aside`. If path is not a program, `aside` must be empty. CommitFile needs no disk space. While
 // another program has a file open, CommitFile retries for a second or until ctx ends.
 func CommitFile(ctx context.Context, files winos.Files, path, aside string) error {
 	moved := false

@@ -87,7 +87,7 @@ func (a *Applier) resume(ctx context.Context) {
 	maps.DeleteFunc(a.resumed, func(name string, _ int) bool { return !slices.Contains(a.state.Interrupted, name) })
 }
 
-// allRun reports whether all services in names run. It ignores service groups, whose names begin with "+".
+// allRun reports whether all services in `names` run. It ignores service groups, whose names begin with "+".
 func allRun(ctx context.Context, services winos.Services, names []string) bool {
 	return !slices.ContainsFunc(names, func(name string) bool {
 		s, err := services.Get(ctx, name)

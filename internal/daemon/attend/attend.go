@@ -35,8 +35,8 @@ type Options struct {
 }
 
 // Attend reads an Attendance from `in`, gets the host's certificate, and installs and starts the service. It writes its
-// progress to out as text. If the host has its certificate, Attend doesn't use the token. If the service runs as well,
-// Attend changes nothing.
+// progress to `out` as text. If the host has its certificate, Attend doesn't use the token. If the service runs as
+// well, Attend changes nothing.
 func Attend(ctx context.Context, o Options, in io.Reader, out io.Writer) error {
 	facts, err := o.Host.System.Facts(ctx)
 	if err != nil {

@@ -213,8 +213,8 @@ func (r *Reconciler) repair(ctx context.Context, p *pass) {
 	r.trial.isReplaced = r.Program.ReplacedBy(report)
 }
 
-// unjudged returns the recorded crash loops of services that aren't in seen and haven't been observed for StayTime yet.
-// Such a crash loop may still exist: the daemon counts crashes from zero after its start and after each new revision.
+// unjudged returns the recorded crash loops that aren't in `seen`, until services have been observed for StayTime. Such
+// a crash loop may still exist: the daemon counts crashes from zero after its start and after each new revision.
 func (r *Reconciler) unjudged(seen []state.Fault) []state.Fault {
 	if r.Clock.Since(r.trial.since) >= apply.StayTime {
 		return nil

@@ -12,8 +12,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// The daemon removes unused payload when a new revision was verified, and otherwise at most once per sweepPause. If no
-// known manifest lists a blob, a future revision may need it. So the daemon keeps such a blob for stagedLife.
+// The daemon removes unused payload when a new revision was verified, and otherwise at most once per sweepPause. A blob
+// that no known manifest lists may belong to a future revision. So the daemon keeps such a blob for stagedLife.
 const (
 	sweepPause = time.Hour
 	stagedLife = 24 * time.Hour

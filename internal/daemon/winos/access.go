@@ -82,7 +82,7 @@ func flags(text string) (all []string) {
 	return all
 }
 
-// section returns the part of a security descriptor that follows mark (O:, G:, D: or S:), or an empty string.
+// section returns the part of a security descriptor that follows `mark` (O:, G:, D: or S:), or an empty string.
 func section(sddl, mark string) string {
 	depth := 0
 	start := -1

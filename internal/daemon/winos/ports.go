@@ -35,7 +35,7 @@ func listeners(table []byte, form tableForm) []listener {
 	return all
 }
 
-// programs maps ports to the names of the programs that listen on them. If a process isn't in names, the name is empty.
+// programs maps ports to the names of the listening programs. If a process isn't in `names`, the name is empty.
 func programs(all []listener, names map[uint32]string) map[int]string {
 	ports := map[int]string{}
 	for _, l := range all {

@@ -270,7 +270,7 @@ func (l limited) kill(ctx context.Context, s Service, pid uint32, exes ...string
 	return l.programs.Kill(ctx, pid, Runs(exes...))
 }
 
-// Runs returns a function that reports whether a process's exe is in exes. exes are absolute paths.
+// Runs returns a function that reports whether a process's exe is in `exes`, a list of absolute paths.
 func Runs(exes ...string) func(exe string) bool {
 	return func(exe string) bool { return within(exes, exe) }
 }

@@ -170,7 +170,7 @@ type Environment interface {
 type Trust interface {
 	// List returns the DER of each certificate, including those that can't be parsed.
 	List(ctx context.Context) ([][]byte, error)
-	// Add and Remove change exactly the certificate with the content der. A repeated call changes nothing.
+	// Add and Remove change exactly the certificate with the content `der`. A repeated call changes nothing.
 	Add(ctx context.Context, der []byte) error
 	Remove(ctx context.Context, der []byte) error
 }
