@@ -137,7 +137,7 @@ func installRest(ctx context.Context, restConfig *rest.Config, namespace string)
 // discoveryTimeout limits how long the operator waits until a newly started API server lists the groups of CRDs.
 const discoveryTimeout = time.Minute
 
-// recognise finds out whether the cluster is OpenShift. If the API server has just started, it tries again for a while.
+// recognise finds out whether the cluster is OpenShift. It retries while the API server starts.
 func recognise(ctx context.Context, restConfig *rest.Config, log logr.Logger) (openShift bool, err error) {
 	groups, err := discovery.NewDiscoveryClientForConfig(restConfig)
 	if err != nil {

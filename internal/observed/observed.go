@@ -21,7 +21,7 @@ const (
 	// time began at its date, because the leader may have missed the beginning. A state that the leader first sees
 	// later began at that moment, whatever its date is.
 	takeover = 2 * time.Minute
-	// kept is how long a record is kept after a caller last asked for it. Callers that wait ask at least once an hour.
+	// kept is how long a record is kept after a caller last asked for it. A waiting caller asks at least once an hour.
 	kept = 2 * time.Hour
 )
 

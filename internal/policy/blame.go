@@ -2,8 +2,8 @@ package policy
 
 import "github.com/windows-nodes/wmco/internal/contract"
 
-// BlamesRevision reports whether a failure counts against the revision that the host was changing to, because services,
-// files or settings were not healthy. Failures of the host, the network or the cluster don't count.
+// BlamesRevision reports whether a failure counts against the revision that the host was changing to. It counts if
+// services, files or settings were not healthy. Failures of the host, the network or the cluster don't count.
 func BlamesRevision(reason contract.Reason) bool {
 	switch reason {
 	case contract.ReasonServiceFailed, contract.ReasonFileFailed, contract.ReasonEnvironmentFailed,

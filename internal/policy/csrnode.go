@@ -28,8 +28,8 @@ func joining(f csrFacts) *csrFault {
 	return nil
 }
 
-// nodeIsOurs requires that the Node exists and was adopted for this instance. The annotation on the Node isn't enough,
-// because kubelet may write the annotations of its own Node. So the instance must also contain the Node's UID.
+// nodeIsOurs requires that the Node exists and was adopted for this instance. Kubelet may write the annotations of its
+// own Node. So if the instance contains the UID of a Node, this UID must match as well.
 func nodeIsOurs(f csrFacts) *csrFault {
 	if f.Node == nil {
 		return notYet(CSRNodePending, "Node %s does not exist yet", f.claim.NodeName)

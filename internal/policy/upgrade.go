@@ -107,7 +107,7 @@ const StepFailed v1alpha1.Step = "Failed"
 // UpgradeRow is one row of the table that NextUpgrade evaluates.
 type UpgradeRow struct {
 	Step v1alpha1.Step
-	// When is the condition of the row, in words. The first row of the step whose condition is met applies.
+	// When is the condition of the row, in words. In each step, the first row whose condition is met applies.
 	When string
 	// Next is the next step. If the operator waits, Next is the current step.
 	Next   v1alpha1.Step
@@ -233,7 +233,7 @@ func upgradeEnds() []UpgradeRow {
 
 func always(UpgradeFacts, time.Time) bool { return true }
 
-// NextUpgrade decides the next step of an upgrade or reboot: the step's first row whose condition is met.
+// NextUpgrade decides about an upgrade or a reboot. It returns the first row of the step that matches the facts.
 func NextUpgrade(step v1alpha1.Step, facts UpgradeFacts, now time.Time) UpgradeRow {
 	for _, row := range UpgradeRows() {
 		if row.Step == step && row.holds(facts, now) {

@@ -66,7 +66,7 @@ func (c *reconciliation) tryKey(ctx context.Context) (wait time.Duration) {
 	return c.notLetIn(ctx, key.Hash, outcome.Problem)
 }
 
-// hasNewSettings reports whether no login has succeeded with the user's new connection settings. If the reason is
+// hasNewSettings reports whether a login must still prove the user's new connection settings. If the reason is
 // KeyNotAuthorized, the host refused only the key, so the settings count as correct.
 func (c *reconciliation) hasNewSettings() bool {
 	condition := meta.FindStatusCondition(c.instance.Status.Conditions, v1alpha1.ConditionKeyAuthorized)

@@ -25,7 +25,7 @@ const leavingTime = time.Minute
 type plan struct {
 	create []newcomer
 	change []change
-	// leave contains instances whose Machine is being deleted or is not in the cache.
+	// leave contains instances whose Machine is being deleted, is not in the cache, or has another host.
 	leave []*v1alpha1.WindowsInstance
 	// waits contains the reasons why Machines have no instance yet, by the Machine's name. An administrator may have to
 	// solve the problems in findings.

@@ -98,8 +98,8 @@ type dueMachine struct {
 	cause    policy.ReplaceCause
 }
 
-// due returns the Machines to replace: first the Machines that never were nodes, and older Machines before newer ones.
-// after is the time until another Machine must be replaced, or 0.
+// due returns the Machines to replace, sorted by cause and then by age. after is the time until another Machine must be
+// replaced, or 0.
 func (r *Reconciler) due(all []dueMachine, hash string) (due []dueMachine, after time.Duration) {
 	if hash == "" {
 		return nil, 0

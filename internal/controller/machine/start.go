@@ -85,7 +85,7 @@ func (s *starter) missing(ctx context.Context) (string, error) {
 }
 
 // begin adds a cache of Machines and the controller to the manager, which starts them at once. The manager's own cache
-// is created before the operator knows whether the cluster has Machines. It would also watch all namespaces.
+// would watch all namespaces, and is created before the operator knows whether the cluster has Machines.
 func (s *starter) begin() error {
 	machines, err := cache.New(s.mgr.GetConfig(), cache.Options{
 		HTTPClient: s.mgr.GetHTTPClient(), Scheme: s.mgr.GetScheme(), Mapper: s.mgr.GetRESTMapper(), ByObject: cached(),

@@ -189,7 +189,7 @@ const (
 )
 
 // claimed reports whether this Node belongs to an instance, or may soon belong to one. Kubelet may have written the
-// annotation that names an instance, so this annotation counts only if the instance has no Node yet.
+// annotation with an instance's name, so this annotation counts only if the instance has no Node yet.
 func (r *Reconciler) claimed(ctx context.Context, node *corev1.Node) (claim, error) {
 	name, _ := strings.CutPrefix(node.Annotations[contract.InstanceAnnotation], r.namespace+"/")
 	named := &v1alpha1.WindowsInstance{}

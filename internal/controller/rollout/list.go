@@ -23,8 +23,8 @@ type list struct {
 	slots  []policy.Slot
 }
 
-// read reads the list from the API server, without entries that can't be parsed. No slot in use is lost by this,
-// because an instance that uses its slot also records the slot in its own status.
+// read reads the list from the API server, without entries that can't be parsed. This loses no slot in use, because an
+// instance that uses its slot also records the slot in its own status.
 func (r *Rollout) read(ctx context.Context) (list, error) {
 	l := list{object: &corev1.ConfigMap{}}
 	key := types.NamespacedName{Namespace: r.options.Namespace, Name: contract.SlotsConfigMap}

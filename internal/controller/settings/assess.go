@@ -236,8 +236,8 @@ func blocking(lacks []*contract.Problem) []*contract.Problem {
 	return lacks
 }
 
-// isCurable reports whether hosts may be able to join with the next release of the operator: this release does not
-// support the cluster, or can't publish a revision.
+// isCurable reports whether the next release of the operator may let hosts join. This is possible if this release does
+// not support the cluster, or can't publish a revision.
 func isCurable(lacks []*contract.Problem) bool {
 	return slices.ContainsFunc(lacks, func(p *contract.Problem) bool {
 		return p.Reason == contract.ReasonVersionUnsupported || p.Reason == contract.ReasonRevisionNotPublished

@@ -66,7 +66,7 @@ func (r *Reconciler) saveCondition(ctx context.Context, object *unstructured.Uns
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &known); err != nil {
 		return fmt.Errorf("reading OperatorCondition %s: %w", r.OperatorCondition, err)
 	}
-	condition.ObservedGeneration, condition.LastTransitionTime = 0, metav1.Time{} // they only apply to the settings
+	condition.ObservedGeneration, condition.LastTransitionTime = 0, metav1.Time{} // both are about the settings
 	if !meta.SetStatusCondition(&known.Spec.Conditions, condition) {
 		return nil
 	}

@@ -61,9 +61,9 @@ func few(first []finding, f finding) []finding {
 	return first[:min(len(first), named)]
 }
 
-// known contains the findings in one list of pods, but only a few of them.
+// known contains the findings in one list of pods: their number for each reason, and the first few.
 type known struct {
-	// tried is when the list was last read, and all when it was read completely. seen is when a problem was last found.
+	// tried is when the list was last read. all is when it was last read completely. seen is the time of the findings.
 	tried, all, seen time.Time
 	counts           map[contract.Reason]int
 	first            []finding

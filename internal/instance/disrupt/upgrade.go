@@ -48,8 +48,8 @@ func (d *Disrupt) aim(ctx context.Context, view *View) {
 	}
 }
 
-// noteRequested sets the desired revision in the status to the last revision that the daemon was asked for. With any
-// other revision, a later correction of the Node would disrupt the node without a slot.
+// noteRequested sets the desired revision in the status to the last revision that the daemon was asked for. If the
+// status contained another revision, Check would later write it to the Node, and disrupt the node without a slot.
 func noteRequested(view *View) {
 	status := &view.Instance.Status
 	update, requested := status.Activity, requestedOf(view.Node)

@@ -82,7 +82,7 @@ type Origins interface {
 type Origin struct {
 	// Exists is false if the Machine, and with it the host, is deleted.
 	Exists bool
-	// Drains means that the machine controller drains the Node before it deletes the Machine.
+	// Drains means that the operator must not drain the Node: the machine controller drains it, or a user forbids it.
 	Drains bool
 }
 
