@@ -41,8 +41,7 @@ func (m *Machine) Exec(ctx context.Context, request ExecRequest) (exitCode int) 
 	}
 	exitCode = lostCode
 	down := m.power.boot().Down
-	// The end of ctx must kill the processes. Their own context must not end with it, because this would only ask them
-	// to stop.
+	// killTree below kills the processes when ctx ends. Without WithoutCancel, they would only be asked to stop.
 	p, err := m.start(context.WithoutCancel(ctx), launch{
 		argv:        []string{exe, flag, request.CommandLine},
 		commandLine: `"` + exe + `" ` + flag + ` "` + request.CommandLine + `"`,

@@ -60,7 +60,7 @@ func (n *node) dir() bool { return n.children != nil }
 
 func (n *node) file() bool { return n.children == nil && n.leads == nil }
 
-// through returns the directory with the children of n. For a junction, this is the target of the junction.
+// n.through() returns the node that has the children of n: the target of a junction, or else n itself.
 func (n *node) through() *node { return cmp.Or(n.leads, n) }
 
 // busy reports whether the node or anything below it is open or is running as a program.

@@ -176,8 +176,8 @@ func (c *cell) openNetwork() (err error) {
 	return nil
 }
 
-// command prepares a program of this machine, usually Wine, to run in the cell, in a directory. When ctx ends, the
-// program and its children are killed.
+// command prepares a program of this machine, usually Wine, to run in the cell. dir is its working directory. When ctx
+// ends, the program and its children are killed.
 func (c *cell) command(ctx context.Context, dir string, program ...string) *exec.Cmd {
 	words := program
 	if c.template.isolated {
@@ -213,7 +213,7 @@ func (c *cell) close() {
 	sweep(c.prefix)
 }
 
-// kill ends the first process, and with namespaces all other processes as well.
+// kill ends the first process. If there are namespaces, this ends all other processes as well.
 func (c *cell) kill() {
 	_ = c.hold.Close()
 	select {

@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// keptTemplates is the number of templates to keep. Two branches of this repository may need different ones. A
+	// keptTemplates is the number of templates to keep. Two branches of this repository may need different templates. A
 	// template has 700 MB.
 	keptTemplates = 2
 	// unusedFor is how long a template must be unused before it is removed. During this time, another process may

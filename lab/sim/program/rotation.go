@@ -52,7 +52,7 @@ const (
 	rotationBackoff             = 2
 )
 
-// keepCertificate requests a certificate and renews it before it expires, until ctx ends. The certificate manager of
+// Until ctx ends, keepCertificate requests a certificate and renews it before it expires. The certificate manager of
 // client-go can't be used here, because it doesn't stop when its context ends.
 func (k *kubelet) keepCertificate(ctx context.Context, w managedCertificate) error {
 	endless := func(error) bool { return false }

@@ -37,8 +37,8 @@ func startRestarter(ctx context.Context) (lifeline io.Closer, err error) {
 }
 
 // restartDaemon restarts the daemon's service after it has ended with an error. On Windows, the service manager does
-// this by the service's recovery actions. Wine's service manager stores these actions, but ignores them. restartDaemon
-// returns when standard input ends.
+// this, as the service's recovery actions tell it. Wine's service manager stores these actions, but ignores them.
+// restartDaemon returns when standard input ends.
 func restartDaemon() {
 	over := make(chan struct{})
 	go func() {

@@ -98,7 +98,7 @@ func (h *handler) Execute(_ []string, requests <-chan svc.ChangeRequest, status 
 	}
 }
 
-// makeNetwork creates an HNS network, or recreates the network with that name, like the hybrid overlay.
+// makeNetwork creates an HNS network. Like the hybrid overlay, it first removes a network with the same name.
 func makeNetwork(wanted winos.HNSNetwork) (winos.HNSNetwork, error) {
 	if old, err := hcsshim.GetHNSNetworkByName(wanted.Name); err == nil {
 		if _, err = old.Delete(); err != nil {
