@@ -6,8 +6,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Phase is the progress of a host. The phases before Ready are in the order below. Each phase checks the host
-// first, so it can be repeated.
+// Phase is the progress of a host. A host that joins passes through the phases in the order below, up to Ready. Each
+// phase checks the host first, so the phase can be repeated.
 // +kubebuilder:validation:Enum=Pending;Connecting;Preflight;Preparing;Delivering;Bootstrapping;Adopting;HandingOver;Confirming;Ready;Updating;Rebooting;Removing
 type Phase string
 
@@ -44,8 +44,8 @@ const (
 	// ConditionKeyAuthorized is True if the current private key is the key that the host accepted last. It is False
 	// if the host refuses the key, and Unknown while the key can't be tried.
 	ConditionKeyAuthorized = "KeyAuthorized"
-	// ConditionSkewSupported is False while the node's release is too far from the operator's release, so that only
-	// another join can change it. Otherwise, the condition is absent.
+	// ConditionSkewSupported is False while the node's release differs too much from the operator's release. Only
+	// another join can then update the node. Otherwise, the condition is absent.
 	ConditionSkewSupported = "SkewSupported"
 	// ConditionWorkloadsFit is False while the node has pods that can't run there, such as pods for Linux. It is
 	// Unknown while the operator can't read all pods of the node. The condition is absent until one of these occurs.
@@ -199,8 +199,8 @@ type WindowsInstanceSpec struct {
 	// +optional
 	PreflightOnly bool `json:"preflightOnly,omitempty"`
 
-	// RemovalPolicy is Clean, Force for a host that no longer exists, or Discard for a host that is deleted with
-	// its Machine.
+	// RemovalPolicy is Clean by default. Use Force for a host that no longer exists. Discard is for a host that is
+	// deleted with its Machine.
 	// +kubebuilder:default=Clean
 	// +optional
 	RemovalPolicy RemovalPolicy `json:"removalPolicy,omitempty"`
@@ -305,7 +305,7 @@ const (
 	StepWaiting     Step = "Waiting"     // for a slot, a window, or the next try; the node stays in service
 	StepDraining    Step = "Draining"    // the node has its slot, is cordoned, and its pods are evicted
 	StepSwitching   Step = "Switching"   // the daemon applies the revision, or reboots the host
-	StepVerifying   Step = "Verifying"   // Ready for the settling time
+	StepVerifying   Step = "Verifying"   // the node must stay Ready for the settling time
 	StepRollingBack Step = "RollingBack" // verification failed: the daemon applies the previous revision
 )
 
@@ -402,7 +402,7 @@ type WindowsInstanceStatus struct {
 	// +optional
 	NodeUID string `json:"nodeUID,omitempty"`
 	// NodeMarks are the labels and taints that the operator set on the Node because of the spec: the keys of the
-	// labels, and the taints as "<key>:<effect>". If the spec loses one, the operator removes it from the Node.
+	// labels, and the taints as "<key>:<effect>". If the spec loses one of them, the operator removes it from the Node.
 	// +kubebuilder:validation:MaxItems=256
 	// +listType=atomic
 	// +optional

@@ -38,7 +38,7 @@ const (
 	DefaultDrainTimeout  = 10 * time.Minute
 	DefaultSettleTime    = 10 * time.Second
 	DefaultVerifyTimeout = 10 * time.Minute
-	// DefaultUnavailableAfter is longer than an interrupted lease (seconds) or a restart of kubelet (under a minute).
+	// DefaultUnavailableAfter is longer than a late lease renewal (seconds) or a restart of kubelet (under a minute).
 	DefaultUnavailableAfter = 5 * time.Minute
 )
 
@@ -87,7 +87,7 @@ type RolloutSpec struct {
 	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$`
 	// +optional
 	VerifyTimeout *metav1.Duration `json:"verifyTimeout,omitempty"`
-	// FailureThreshold is a number of nodes. If so many nodes fail at a revision, the operator upgrades no more nodes
+	// FailureThreshold is a number of nodes. If this many nodes fail at a revision, the operator upgrades no more nodes
 	// to this revision. Hosts that join for the first time still get the revision.
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:Minimum=1
@@ -101,7 +101,7 @@ type RolloutSpec struct {
 	// +listType=atomic
 	// +optional
 	MaintenanceWindows []MaintenanceWindow `json:"maintenanceWindows,omitempty"`
-	// RebootWhenPending makes the operator reboot a host if Windows has a pending reboot, within the limits above.
+	// RebootWhenPending: the operator reboots a host when Windows needs a reboot, within the limits of spec.rollout.
 	// +optional
 	RebootWhenPending bool `json:"rebootWhenPending,omitempty"`
 }

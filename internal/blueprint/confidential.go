@@ -8,9 +8,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/mirror"
 )
 
-// confidential renders everything that depends on settings and not on programs. The result secret is the confidential
-// part of the manifest, public has the environment variables that are not confidential, and rejected lists the settings
-// that can't be used. The function stores the log limits and kubelet's fragment in the input.
+// confidential renders everything that depends on settings and not on programs. It returns the confidential part of the
+// manifest (secret), the environment variables that are not confidential (public), and the settings that can't be used
+// (rejected). It stores the log limits and kubelet's fragment in the input.
 func confidential(in *Input, bin binaries) (secret contract.Confidential, public map[string]string,
 	rejected []*contract.Problem, err error) {
 	before := in.Previous.Confidential

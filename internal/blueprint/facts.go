@@ -104,8 +104,8 @@ type Facts struct {
 	Registries contract.RegistrySources
 	// PullSecret is the cluster's .dockerconfigjson, or nil if the cluster never had one.
 	PullSecret []byte
-	// Rejected lists facts that exist but can't be used: nodes don't get them. Lacks lists missing facts that only
-	// joins need: nodes that have joined still get changes. Troubles lists problems that prevent neither.
+	// Rejected lists existing but unusable facts: nodes don't get them. Lacks lists missing facts that only joins need:
+	// nodes that have joined still get changes. Troubles lists problems that prevent neither joins nor changes.
 	Rejected, Lacks, Troubles []*contract.Problem
 }
 

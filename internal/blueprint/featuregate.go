@@ -14,7 +14,7 @@ import (
 )
 
 // featureGateFiles has a file for each minor version of kubelet whose feature gates users may set. featuregate/gates.go
-// writes them. The file for 1.37 comes from an upstream list that has no defaults and no dependencies.
+// writes these files. The file for 1.37 comes from an upstream list that has no defaults and no dependencies.
 //
 //go:embed featuregate/*.txt
 var featureGateFiles embed.FS
@@ -59,7 +59,7 @@ func gateFlaws(wanted map[string]bool, kubelet payload.File) (words []string) {
 	return needFlaws(wanted, known, kubelet)
 }
 
-// needFlaws describes each gate that is off although a gate that is on needs it.
+// needFlaws describes each gate that is off, but is needed by a gate that is on.
 func needFlaws(wanted map[string]bool, known map[string]featureGate, kubelet payload.File) (words []string) {
 	without := map[string][]string{}
 	for _, name := range slices.Sorted(maps.Keys(known)) {

@@ -5,7 +5,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/payload"
 )
 
-// Variables in flanneld's command. The Node's name is OWN_NODE, because NODE_NAME is an environment variable there.
+// Variables in flanneld's command. The Node's name is OWN_NODE: the command also has flanneld's own NODE_NAME.
 const (
 	varOwnNode           = "OWN_NODE"
 	varFlannelKubeconfig = "FLANNEL_KUBECONFIG"

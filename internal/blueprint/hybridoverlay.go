@@ -43,8 +43,8 @@ func hybridOverlay(in Input, bin binaries) (part, error) {
 }
 
 // overlayLog returns the log limits as the program's flags, in megabytes and days. If the number or the age of files is
-// 0, the program applies no limit. If the size is 0, it uses 100 megabytes, so overlayLog passes a very large size
-// instead. The program can log only to its own files.
+// 0, the program applies no limit. If the size is 0, the program uses 100 megabytes, so overlayLog passes a very large
+// size instead. The program can log only to its own files.
 func overlayLog(l Logging) []string {
 	const mega, day = 1 << 20, 24 * time.Hour
 	size := (l.FileSize.Value() + mega - 1) / mega

@@ -43,7 +43,7 @@ func DefaultLogging() Logging {
 	return Logging{FileSize: resource.MustParse(defaultLogSize), FileAge: defaultLogAge, Files: defaultLogFiles}
 }
 
-// with adds a user's settings to a copy of l. It skips unset settings, and reports invalid ones as problems.
+// The method with adds a user's settings to a copy of l. It skips unset settings, and reports invalid ones as problems.
 func (l Logging) with(spec v1alpha1.LoggingSpec) (Logging, []*contract.Problem) {
 	var rejected []*contract.Problem
 	complain := func(field, format string, args ...any) {

@@ -33,7 +33,7 @@ func quiet(m contract.Manifest) contract.Manifest {
 }
 
 // Restarts returns the sorted names of the disruptive services that a node must restart or stop to change from one
-// manifest to another. Pods notice this, so such a change needs a slot in the rollout budget.
+// manifest to another. A restart affects pods, so such a change needs a slot in the rollout budget.
 func Restarts(from, to contract.Manifest) (names []string) {
 	before, after := disruptive(from), disruptive(to)
 	for name, s := range before {

@@ -13,7 +13,7 @@ import (
 const (
 	MaxName    = 253 // of a host or Node, in bytes
 	MaxID      = 128 // of a machine or a boot
-	MaxText    = 256 // the name of a product, or of something to prepare
+	MaxText    = 256 // the name of a product, or an entry of NeedsPrepare
 	maxEntries = 8192
 	maxRequest = 16 << 10
 )
@@ -56,7 +56,7 @@ func (a CleanupAnswer) Check() error {
 	return checkCount("files and problems", len(a.Removed)+len(a.Left)+len(a.Kept))
 }
 
-// checkHostName accepts all names that Windows allows, and rejects texts that could be a path or a line.
+// checkHostName accepts all names that Windows allows, and rejects texts that could be a path or have several lines.
 func checkHostName(what, name string) error {
 	if strings.ContainsAny(name, ` /\:*?"<>|`) {
 		return fmt.Errorf("%s %.63q is not a name", what, name)

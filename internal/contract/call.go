@@ -31,7 +31,7 @@ const (
 	MachinesJoinSecret = JoinSecretPrefix + "machines"
 	JoinTokenField     = "token"
 	PayloadService     = "windows-payload"
-	// HostStateFile is the name of the file in the RPC directory that contains an Attendance.
+	// HostStateFile is the name of a file in the RPC directory. The file contains an Attendance.
 	HostStateFile = "attend.json"
 )
 

@@ -69,7 +69,7 @@ func ParseConfidential(packed []byte, m Manifest) (c Confidential, err error) {
 	return c, c.Validate()
 }
 
-// Pack compresses data for a Secret. If the result doesn't fit, it returns the same error as Encode.
+// Pack compresses data for a Secret. If the result doesn't fit, Pack returns the same error as Encode.
 func Pack(data []byte) ([]byte, error) {
 	var out bytes.Buffer
 	w, _ := gzip.NewWriterLevel(&out, gzip.BestCompression) // the level is valid

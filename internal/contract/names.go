@@ -14,7 +14,7 @@ const (
 	OperatorServiceAccount = "windows-machine-config-operator"
 	// BootstrapServiceAccount, in the operator's namespace, is the identity for kubelets' first certificate requests.
 	BootstrapServiceAccount = "node-bootstrapper"
-	// CredentialIDExtra is the key of a requester's extra field with the ID of the token. The API server sets it.
+	// CredentialIDExtra is a key in a requester's extra fields. The API server stores the token's ID there.
 	CredentialIDExtra = "authentication.kubernetes.io/credential-id"
 	// BootstrapSecretPrefix, followed by the UID of an instance, is the name of a Secret in the operator's namespace.
 	// The bootstrap tokens of the instance's join are bound to this Secret. When the Secret is deleted, the tokens

@@ -32,7 +32,7 @@ func (p *Problem) Error() string {
 func (p *Problem) Explain() string { return p.Error() + ". " + p.Reason.Fix() }
 
 // Explained splits a message that Explain returned for a problem with this reason into the detail and the fix. If the
-// message has more text after the fix, fix includes that text.
+// message has more text after the fix, the returned fix includes that text.
 func (r Reason) Explained(message string) (detail, fix string) {
 	separator := NewProblem(r, "").Error() + ". "
 	if i := strings.LastIndex(message, separator); i >= 0 {
@@ -91,7 +91,7 @@ func (r Reason) Known() bool { return r.Number() != 0 }
 // Fix returns the text that tells an administrator what to do.
 func (r Reason) Fix() string { return explanations[r].fix }
 
-// IsBesideRevision reports whether a daemon's reason says nothing about its revision, which may be applied or not.
+// IsBesideRevision reports whether a problem with this reason isn't about the revision, which may be applied or not.
 func (r Reason) IsBesideRevision() bool {
 	return r == ReasonTokenExpiring || r == ReasonRebootFailed || r == ReasonStateLost
 }
@@ -283,7 +283,7 @@ const (
 	ReasonStaging Reason = "Staging"
 	// No window of spec.rollout.maintenanceWindows is open.
 	ReasonMaintenanceWindowClosed Reason = "MaintenanceWindowClosed"
-	// The node's release is more than two minor versions older than the operator, or more than one newer.
+	// The node's release is more than two minor versions older than the operator, or more than one minor version newer.
 	ReasonSkewUnsupported Reason = "SkewUnsupported"
 	// The node has its new revision, or is back from its reboot, and must stay Ready for the settling time.
 	ReasonSettling Reason = "Settling"
@@ -391,8 +391,8 @@ const (
 	ReasonSettingNotHere Reason = "SettingNotHere"
 	// The ServiceAccount that hosts use to join may not request certificates.
 	ReasonBootstrapNotGranted Reason = "BootstrapNotGranted"
-	// kube-proxy on Windows nodes, which has kubelet's identity, may not read the endpoints of Services. Pods there
-	// can't reach Services.
+	// kube-proxy on Windows nodes, which has kubelet's identity, may not read the endpoints of Services. Pods on these
+	// nodes can't reach Services.
 	ReasonServicesNotGranted Reason = "ServicesNotGranted"
 	// flannel is not installed, or its configuration does not support Windows nodes.
 	ReasonFlannelUnsupported Reason = "FlannelUnsupported"
@@ -492,7 +492,7 @@ var explanations = map[Reason]explanation{ //nolint:gochecknoglobals // a table 
 	ReasonHostSilent: {213, "Check that the host is up and reaches the API server, and that its service " +
 		"windows-instance-attend runs. If the host was reinstalled, or was off for four days and still does not " +
 		"answer, run \"kubectl windows remove --force\" and \"kubectl windows add --by-itself\" with the name of the " +
-		"WindowsInstance, and the new command on the host. If it is the host of a Machine, delete the Machine."},
+		"WindowsInstance. Then run the new command on the host. If the host belongs to a Machine, delete the Machine."},
 	ReasonBuildUnsupported: {301, "Use Windows Server 2019 (17763), 2022 (20348.681 or later) or 2025 (26100). " +
 		"Install Windows updates if the message names one."},
 	ReasonDiskFull:    {302, "Free space on drive C: or enlarge it."},

@@ -28,7 +28,7 @@ type NodeReport struct {
 // ReportedState is a summary of the state file.
 type ReportedState struct {
 	Revision string `json:"revision"`
-	// Verified reports that the revision was applied completely. Before is the previous such revision.
+	// Verified reports that the revision was completely applied. Before is the previous completely applied revision.
 	Verified bool   `json:"verified"`
 	Before   string `json:"before,omitempty"`
 	// Failed is the last revision that could not be applied. Why gives the reason. The daemon retries at FailedUntil.

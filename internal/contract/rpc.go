@@ -4,7 +4,7 @@ import "strings"
 
 const uploadedDigits = 16
 
-// UploadedName returns the file name of a daemon's binary with this hex digest in the RPC directory.
+// UploadedName returns the name, in the RPC directory, of the daemon's binary with this hex digest.
 func UploadedName(digest string) string {
 	return "wicd-" + digest[:min(uploadedDigits, len(digest))] + ".exe"
 }

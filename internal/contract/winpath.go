@@ -14,7 +14,7 @@ import (
 const maxComponent = 255
 
 // deviceName matches names of devices, which Windows refuses for files in every directory, even with an extension.
-// Superscript digits count as digits. Windows' documentation no longer lists 0, but older versions reserved it.
+// Superscript digits count as digits. The digit 0 is included, because Windows' documentation used to list it.
 var deviceName = regexp.MustCompile(`^(?i:con|prn|aux|nul|conin\$|conout\$|(?:com|lpt)[0-9¹²³]) *(?:\.|$)`)
 
 // CheckPath returns an error if path is not an absolute path that every Windows Server accepts. A path has a drive

@@ -77,7 +77,7 @@ func (e *editor) inviteAgain(ctx context.Context, instance *v1alpha1.WindowsInst
 	}
 	err := e.merge(ctx, instance, map[string]any{"spec": map[string]any{"byItself": map[string]any{
 		"tokenLifetime": lifetime.String()}}}, "host "+instance.Name)
-	if err == nil { // if a host uses the command now, the operator publishes no other
+	if err == nil { // if a host uses the command now, the operator publishes no other command
 		err = client.IgnoreNotFound(e.Delete(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: e.operator,
 			Name: contract.JoinSecretPrefix + string(instance.UID)}}))
 	}

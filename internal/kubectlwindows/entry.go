@@ -304,8 +304,8 @@ func (e *editor) remove(ctx context.Context, instances []v1alpha1.WindowsInstanc
 			"%s", name, source.Name,
 			contract.MachineAPINamespace)
 	}
-	// Withdraw the host first. If the API server refuses this, the removal policy must not change: a later removal
-	// would be forced.
+	// Withdraw the host first. If the API server refuses this, the removal policy must not change. Otherwise a later
+	// removal would be forced.
 	if instance.DeletionTimestamp.IsZero() {
 		if err := e.withdraw(ctx, instance); err != nil {
 			return err

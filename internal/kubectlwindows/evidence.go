@@ -121,7 +121,7 @@ func (e *Evidence) write(name string, text []byte) error {
 	return nil
 }
 
-// lack records that a part of the archive is missing because of err. If err is nil, it records nothing.
+// lack notes that a part of the archive is missing because of err. If err is nil, it does nothing.
 func (e *Evidence) lack(what string, err error) {
 	if err == nil {
 		return

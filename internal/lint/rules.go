@@ -84,7 +84,7 @@ func rules() []rule {
 	}...)
 }
 
-// containers calls the function each for every container of the template, with the container's path.
+// containers calls a function for every container of the template, with the container's path.
 func (p *pod) containers(each func(path string, c *corev1.Container)) {
 	for i := range p.Spec.InitContainers {
 		each(fmt.Sprintf("initContainers[%d]", i), &p.Spec.InitContainers[i])

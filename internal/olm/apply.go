@@ -76,7 +76,7 @@ func New(c client.Client, namespace string) (*Installer, error) {
 }
 
 // sign adds a digest of all policies to the denial message of one policy, probed. So a denial shows whether the API
-// server enforces these policies or still those of the previous release.
+// server enforces these policies or still the policies of the previous release.
 func sign(objects []*unstructured.Unstructured) (mark string, err error) {
 	sum := sha256.New()
 	var last *unstructured.Unstructured
@@ -179,7 +179,7 @@ func (i *Installer) apply(ctx context.Context) error {
 }
 
 // enforced returns an error unless the API server enforces these policies. To find out, it creates a Secret as a dry
-// run: the policy named by probed must deny this.
+// run: the policy that probed names must deny this.
 func (i *Installer) enforced(ctx context.Context) error {
 	probe := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: i.namespace, Name: "policy-probe"}}
 	err := i.call(ctx, func(ctx context.Context) error { return i.client.Create(ctx, probe, client.DryRunAll) })

@@ -13,9 +13,9 @@ import (
 // each node of a large fleet.
 const maxConnections = 4096
 
-// bounded is a listener that always accepts new connections. If too many connections without a request are open,
-// bounded closes the oldest one. Otherwise a client could block daemons by opening connections and sending nothing. A
-// connection with a request isn't closed, because it ends with its response. shares limits each node's requests.
+// bounded is a listener that always accepts connections. If too many connections without a request are open, bounded
+// closes the oldest one. Otherwise a client could open connections, send nothing and block daemons. A connection with a
+// request isn't closed, because it ends with its response. The type shares limits each node's requests.
 type bounded struct {
 	net.Listener
 	silent chan *connection       // oldest connection first; some have already ended or sent a request

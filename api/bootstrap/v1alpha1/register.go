@@ -19,7 +19,7 @@ func GroupVersion() schema.GroupVersion {
 	return schema.GroupVersion{Group: Group, Version: "v1alpha1"}
 }
 
-// AddToScheme adds the types that the bootstrap provider reads to a scheme. Only Cluster API reads templates.
+// AddToScheme adds to a scheme the types that the bootstrap provider reads. Only Cluster API reads templates.
 func AddToScheme(scheme *runtime.Scheme) error {
 	scheme.AddKnownTypes(GroupVersion(), &WindowsConfig{}, &WindowsConfigList{})
 	metav1.AddToGroupVersion(scheme, GroupVersion())

@@ -14,7 +14,7 @@ type UserDataFormat string
 const (
 	FormatCloudbaseInit UserDataFormat = "cloudbase-init" // begins with #ps1_sysnative
 	FormatEC2Launch     UserDataFormat = "ec2launch"      // is in a <powershell> element
-	FormatPlain         UserDataFormat = "plain"          // is the script for Windows PowerShell
+	FormatPlain         UserDataFormat = "plain"          // is only the script, for Windows PowerShell
 )
 
 // Condition types of a WindowsConfig.
@@ -30,7 +30,7 @@ const (
 // WindowsConfigSpec says how the Machine of a WindowsConfig gets its bootstrap data.
 // +kubebuilder:object:generate=false
 type WindowsConfigSpec struct {
-	// Format of the bootstrap data: the program that runs it at the first boot.
+	// Format of the bootstrap data, for the program that runs the data at the first boot.
 	// +kubebuilder:default=cloudbase-init
 	// +optional
 	Format UserDataFormat `json:"format,omitempty"`

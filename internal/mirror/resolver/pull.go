@@ -85,7 +85,7 @@ func (p *pull) run(ctx context.Context, w http.ResponseWriter) error {
 	defer timer.Stop()
 	return p.copyLayer(ctx, w, func() {
 		if !timer.Stop() {
-			early() // if early is already running, this call waits until it returns
+			early() // if the timer is running early, this call waits until early returns
 		}
 	})
 }
