@@ -67,6 +67,6 @@ func announce(ctx context.Context, clients kubernetes.Interface, problem *contra
 	}
 	_, err := clients.EventsV1().Events(event.Namespace).Create(ctx, event, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
-		logr.FromContextOrDiscard(ctx).Info("the event could not be created", "error", err.Error())
+		logr.FromContextOrDiscard(ctx).Info("the event can't be created", "error", err.Error())
 	}
 }

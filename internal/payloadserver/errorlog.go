@@ -37,7 +37,7 @@ func (e *errorLog) Write(line []byte) (int, error) {
 		e.accept.Do(func() { e.log.Info("connections can't be accepted", "detail", text) })
 	default:
 		e.some.Do(func() {
-			e.log.Info("a connection failed; others are not logged for a while", "detail", text,
+			e.log.Info("a connection failed; further failures are not logged for a while", "detail", text,
 				"pause", logPause.String())
 		})
 	}

@@ -57,7 +57,7 @@ func (s *starter) Start(ctx context.Context) error {
 		case why != logged:
 			logged = why
 			s.options.View.absent.Store(true)
-			log.Info("no Machines are followed; retrying", "why", why, "every", s.retry.String())
+			log.Info("Machines can't be watched; retrying", "why", why, "every", s.retry.String())
 		}
 		select {
 		case <-ctx.Done():

@@ -125,7 +125,7 @@ func (p *publisher) publish(ctx context.Context, config *v1alpha1.WindowsMachine
 			desired.Off)
 	}
 	for _, problem := range desired.Rejected {
-		log.V(1).Info("a setting is not followed", "reason", problem.Reason, "detail", problem.Detail)
+		log.V(1).Info("a setting is ignored", "reason", problem.Reason, "detail", problem.Detail)
 	}
 	last := config.DeepCopy()
 	last.Status.DesiredRevision, last.Status.Kubelet.AcceptedConfig = desired.Revision, nil

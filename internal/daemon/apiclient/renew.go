@@ -104,8 +104,8 @@ func (r *Renewer) Run(ctx context.Context) {
 		if !r.Clock.Now().Before(pair.Leaf.NotAfter) {
 			// The API server refuses an expired certificate, even for its renewal. The operator issues another
 			// certificate when it joins the host again.
-			log.Info("the certificate has expired; the host is held at what was last known until it gets another one "+
-				"from the operator", "expired", pair.Leaf.NotAfter)
+			log.Info("the certificate has expired; the host keeps its last known state until the operator "+
+				"issues another certificate", "expired", pair.Leaf.NotAfter)
 			return pause
 		}
 		err = r.Obtain(ctx, cmp.Or(r.Lifetime, pair.Leaf.NotAfter.Sub(pair.Leaf.NotBefore)))

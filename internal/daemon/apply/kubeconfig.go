@@ -29,7 +29,7 @@ func (a *Applier) staleKubeconfigs(ctx context.Context, want plan.Desired, have 
 			reached[to.URL] = a.reach(ctx, *to)
 		}
 		if err = reached[to.URL]; err != nil {
-			logr.FromContextOrDiscard(ctx).Info("a kubeconfig keeps its CA: the other does not verify the API server",
+			logr.FromContextOrDiscard(ctx).Info("a kubeconfig keeps its CA: the new CA does not verify the API server",
 				"path", f.Path, "detail", err.Error())
 			continue
 		}

@@ -27,7 +27,7 @@ func (s *service) run(ctx context.Context, call contract.Call) (content []byte, 
 	defer func() {
 		failed := errors.Join(winos.RemoveClosed(s.files, request), winos.RemoveClosed(s.files, answer))
 		if failed != nil {
-			logr.FromContextOrDiscard(ctx).Info("request or answer stays on the host", "detail",
+			logr.FromContextOrDiscard(ctx).Info("a request or its answer stays on the host", "detail",
 				failed.Error())
 		}
 	}()

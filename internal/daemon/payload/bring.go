@@ -67,7 +67,7 @@ func (s *Stager) progress(ctx context.Context, revision string) {
 			contract.ReasonStaging, "%d of %d programs are still to come", len(missing), len(blobs)))})
 	}
 	if err != nil && ctx.Err() == nil {
-		logr.FromContextOrDiscard(ctx).Info("the progress of staging could not be reported", "detail", err.Error())
+		logr.FromContextOrDiscard(ctx).Info("the progress of staging can't be reported", "detail", err.Error())
 	}
 }
 

@@ -225,6 +225,6 @@ func (s *Stager) do(ctx context.Context, t task) {
 		s.Fetched()
 	}
 	if err := s.stage(ctx, t.stage); err != nil && ctx.Err() == nil {
-		logr.FromContextOrDiscard(ctx).Info("payload could not be staged", "revision", t.stage, "detail", err.Error())
+		logr.FromContextOrDiscard(ctx).Info("payload can't be staged", "revision", t.stage, "detail", err.Error())
 	}
 }

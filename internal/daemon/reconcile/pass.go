@@ -251,8 +251,8 @@ func (r *Reconciler) request(p *pass, whole bool) apply.Request {
 // again. This process retries that revision only after the pause.
 func (r *Reconciler) rollBack(ctx context.Context, why *contract.Problem, changed bool) {
 	failed := r.State.Revision.Name
-	logr.FromContextOrDiscard(ctx).Info("rolling back to what held", "failed", failed, "reason", why.Reason, "detail",
-		why.Detail, "revision", r.State.Before.Name)
+	logr.FromContextOrDiscard(ctx).Info("rolling back to the previous revision", "failed", failed, "reason", why.Reason,
+		"detail", why.Detail, "revision", r.State.Before.Name)
 	r.State.Back()
 	r.resetTrial()
 	r.announce()

@@ -92,7 +92,7 @@ func (s *status) publish(ctx context.Context, watched *apiclient.Watch, node *un
 	}
 	after, err := apiclient.AnnotateNode(ctx, s.client, watched, node, changes)
 	if err != nil {
-		logr.FromContextOrDiscard(ctx).Info("the Node could not be annotated", "detail", err.Error())
+		logr.FromContextOrDiscard(ctx).Info("the Node can't be annotated", "detail", err.Error())
 		s.unwritten = loop.Grow(s.unwritten, 2, s.intervals.Failing, s.intervals.FailingLimit)
 		return loop.Jitter(s.unwritten), nil
 	}

@@ -121,7 +121,7 @@ func (p *Program) Replace(ctx context.Context, revision state.Revision) *contrac
 	if err := p.install(ctx, exe.Digest); err != nil {
 		return apply.FileProblem(err)
 	}
-	logr.FromContextOrDiscard(ctx).Info("the daemon's program is replaced; the new one goes on", "revision",
+	logr.FromContextOrDiscard(ctx).Info("the daemon's program is replaced; the new program continues", "revision",
 		revision.Name)
 	return nil
 }

@@ -203,7 +203,8 @@ func (c *cleaning) replaceable(path string) bool {
 		return false
 	}
 	c.kept(path)
-	c.log.Info("it could be another by the time that it is removed", "path", path, "problem", problem, "error", err)
+	c.log.Info("it stays, because another program could replace it just before the removal", "path", path, "problem",
+		problem, "error", err)
 	return true
 }
 
@@ -246,6 +247,6 @@ func (c *cleaning) unlink(path string) error {
 		return errors.Join(err, moved)
 	}
 	c.answer.RebootAdvised = true
-	c.log.Info("a file in use goes with the next boot", "path", path)
+	c.log.Info("a file is in use; Windows deletes it at the next boot", "path", path)
 	return nil
 }

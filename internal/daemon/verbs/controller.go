@@ -218,7 +218,7 @@ func (s *service) open(ctx context.Context) *apiclient.Client {
 		UserAgent: contract.ServiceDaemon + "/" + s.Version})
 	if err != nil {
 		logr.FromContextOrDiscard(ctx).Error(err,
-			"there is no way to the API server; the host is held at what was last known")
+			"the API server can't be reached; the host keeps its last known state")
 		return nil
 	}
 	return api

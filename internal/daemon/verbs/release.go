@@ -29,7 +29,7 @@ const releaseRetry = time.Minute
 // is released.
 func cleanReleased(ctx context.Context, o Options, stateFile *state.File) {
 	log, retry := logr.FromContextOrDiscard(ctx), cmp.Or(o.Intervals.FailingLimit, releaseRetry)
-	log.Info("the operator has let this host go; it is cleaned")
+	log.Info("the operator has released this host; the host is cleaned")
 	for begun := false; ctx.Err() == nil; {
 		err := startRelease(ctx, o, stateFile, begun)
 		if begun && errors.Is(err, winos.ErrNotFound) {

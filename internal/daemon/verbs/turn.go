@@ -38,7 +38,7 @@ func seizeTurn(ctx context.Context, programs winos.Programs) (release func() err
 		if holder == 0 {
 			return nil
 		}
-		logr.FromContextOrDiscard(ctx).Info("another call is still at work and is ended", "pid", holder)
+		logr.FromContextOrDiscard(ctx).Info("another call still runs and is ended", "pid", holder)
 		return programs.Kill(ctx, holder, isVerb)
 	})
 }

@@ -118,7 +118,7 @@ func (c *conn) forget(ctx context.Context, id string) {
 		})
 	}
 	if err != nil {
-		log.Info("request or answer stays on the host until the next connection", "address", c.address, "cause",
+		log.Info("a request or its answer stays on the host until the next connection", "address", c.address, "cause",
 			err.Error())
 	}
 }

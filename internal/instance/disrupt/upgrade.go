@@ -110,7 +110,7 @@ func (d *Disrupt) finishUpgrade(ctx context.Context, view *View) (outcome journe
 	status.Slot = slot
 	d.ObserveReboot(view.Instance, view.Node, true, view.Jitter, view.Reboots)
 	d.granted(ctx, view)
-	log.Info("going on with a reboot", "node", view.Node.Name, "reason", WhyReboot(view.Node, true))
+	log.Info("continuing a reboot", "node", view.Node.Name, "reason", WhyReboot(view.Node, true))
 	view.Note(ctx, journey.Done().With(journey.StartedEvent(status)))
 	return journey.Done(), false
 }

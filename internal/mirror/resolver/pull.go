@@ -154,7 +154,7 @@ func (p *pull) end(w http.ResponseWriter, request *http.Request, err error) {
 	log := logr.FromContextOrDiscard(ctx).WithName("resolver").WithValues("image", p.target.name())
 	switch {
 	case ctx.Err() != nil && err != nil, errors.Is(err, errUnread):
-		log.V(1).Info("the client takes no more")
+		log.V(1).Info("the client reads no more")
 		panic(http.ErrAbortHandler)
 	case ctx.Err() != nil, err == nil && len(p.attempts) == 0:
 		return
@@ -178,7 +178,7 @@ func (p *pull) end(w http.ResponseWriter, request *http.Request, err error) {
 	case err == nil:
 		log.Info("registries were skipped", "served", report.Served)
 	case p.begun:
-		log.Info("pull broke off")
+		log.Info("pull was interrupted")
 		panic(http.ErrAbortHandler) // so that the client knows that the answer isn't complete
 	default:
 		log.Info("pull failed")
