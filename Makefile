@@ -118,11 +118,11 @@ generate: $(BIN)/controller-gen ## Generate CRDs, RBAC, deep copies and the refe
 
 ##@ Check
 
-# End-to-end tests keep both cores busy. Linters, compilers and Wine run at the same time. Exception: if Wine's hosts
-# share this machine's network, Wine runs last. The lane that ends first then runs conformance and unit tests. Large
-# compilations have a low priority (NICE), because the clocks of tests don't wait. Linters run without NICE: with NICE,
-# they took 950 s for 200 s of processor time, and delayed their lane. GROUND is built before the first test, so the
-# order doesn't change.
+# make test runs two lanes: one for the end-to-end tests, the other for linters, compilers and Wine. Exception: if
+# Wine's hosts share this machine's network, Wine runs last. The lane that ends first runs conformance and unit tests.
+# Large compilations have a low priority (NICE), because the clocks of tests don't wait. Linters run without NICE: with
+# NICE, they took 950 s for 200 s of processor time, and delayed their lane. GROUND is built before the first test, so
+# the order doesn't change.
 GROUND := build controlplane
 NICE   := nice -n 19
 BESIDE  = $(shell $(BIN)/winlab wine check --namespaces >/dev/null 2>&1 && echo wine)

@@ -37,9 +37,9 @@ const (
 	ConditionReachable = "Reachable"
 	// ConditionPreflightPassed is True if the host met every requirement at the last check.
 	ConditionPreflightPassed = "PreflightPassed"
-	// ConditionProgressing is True while the host joins, is upgraded, rebooted or removed, or its node is not
-	// Ready. It is False while the host is paused. If the host waits or fails, the reason says why. The message
-	// names the object, the code of the reason, such as W203, and the fix.
+	// ConditionProgressing is True while the host joins, is upgraded, rebooted or removed, or its node is not Ready. It
+	// is False while the host is paused. If the host waits or fails, the reason says why. The message names the object,
+	// the reason's code (such as W203) and the fix.
 	ConditionProgressing = "Progressing"
 	// ConditionKeyAuthorized is True if the current private key is the key that the host accepted last. It is False
 	// if the host refuses the key, and Unknown while the key can't be tried.
@@ -72,7 +72,7 @@ type Source struct {
 	// Name of the object. For the ConfigMap, it is the key of the entry.
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
-	// UID of the object, if it is a Machine. A Machine with this name and another UID is another host.
+	// UID of the object, if it is a Machine. A Machine with the same name but a different UID is a different host.
 	// +optional
 	UID types.UID `json:"uid,omitempty"`
 }
@@ -396,8 +396,8 @@ type WindowsInstanceStatus struct {
 	// +optional
 	NodeName string `json:"nodeName,omitempty"`
 	// NodeUID is the UID of the host's Node. If no Node of this name existed when the host received its bootstrap
-	// token, NodeUID is empty. Then the operator adopts a new Node of this name even if only the host itself reports
-	// the Node's address.
+	// token, NodeUID is empty. In this case, the operator adopts a new Node of this name even if only the host itself
+	// reports the Node's address.
 	// +kubebuilder:validation:MaxLength=128
 	// +optional
 	NodeUID string `json:"nodeUID,omitempty"`

@@ -57,9 +57,8 @@ type RolloutSpec struct {
 	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 0 : self.matches('^(100|[0-9]{1,2})%$')",message="a number, or a percentage from 0% to 100%"
 	// +optional
 	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
-	// UnavailableAfter is how long a node must be not Ready until it counts as out of service. Then the operator
-	// disrupts the node without waiting for other nodes or for the node's pods. Until then, the node counts as in
-	// service.
+	// UnavailableAfter is how long a node isn't Ready before it counts as out of service. Then the operator disrupts
+	// the node without waiting for other nodes or for the node's pods. Until then, the node counts as in service.
 	// +kubebuilder:default="5m"
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$`
@@ -332,7 +331,7 @@ type RejectedEntry struct {
 	Message string `json:"message"`
 }
 
-// RejectedSetting is an invalid setting of the cluster or of this object, which nodes don't get.
+// RejectedSetting is an invalid setting of the cluster or of this object. Nodes don't get this setting.
 type RejectedSetting struct {
 	// Code of the reason, such as W908.
 	Code string `json:"code"`

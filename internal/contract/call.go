@@ -3,7 +3,7 @@ package contract
 import "encoding/json"
 
 // Names of the objects and identities of a host that joins by itself, without SSH. All objects are in the operator's
-// namespace. The ID of the host follows each prefix. It is the UID of the WindowsInstance. Exception: the ID of a
+// namespace. The ID of the host follows each prefix. This ID is the UID of the WindowsInstance. Exception: the ID of a
 // Machine's host is the digest of the host's first key.
 const (
 	// ServiceAttend is the service on the host that carries out the operator's calls.

@@ -10,8 +10,9 @@ import (
 // LatestSecret doesn't assign the revision to a node: only an annotation of the Node does.
 const LatestSecret = ServicesSecretPrefix + "latest"
 
-// MemorySecret is a Secret in the operator's namespace. It contains the content that the operator last read of the
-// WindowsMachineConfig and of the objects with facts. While such an object is absent, the operator uses this content.
+// MemorySecret is a Secret in the operator's namespace. It contains what the operator last read of the
+// WindowsMachineConfig and of the objects with the cluster's settings. While such an object is absent, the operator
+// uses this copy.
 const MemorySecret = ServicesSecretPrefix + "memory"
 
 const (

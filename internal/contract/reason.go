@@ -542,7 +542,7 @@ var explanations = map[Reason]explanation{ //nolint:gochecknoglobals // a table 
 		"the host, find out what the process waits for, and end it."},
 	ReasonRebootFailed: {408, "Read the error in the message, which may come from a policy. The operator tries " +
 		"again. If you reboot the host by hand while its node is drained, the operator continues at once."},
-	ReasonPayloadCorrupt: {501, "Nothing to do: the operator sends damaged data again. If this repeats, check the " +
+	ReasonPayloadCorrupt: {501, "Nothing to do: the operator sends the data again. If this repeats, check the " +
 		"host's disk and the network."},
 	ReasonPayloadIncomplete: {502, "Nothing to do: the transfer continues with the missing parts. If the message " +
 		"names a virus scanner or a file that is in use, exclude C:\\k\\store from virus scanners."},

@@ -91,8 +91,8 @@ func Executable(command string) string {
 	return exe
 }
 
-// Programs lists the programs that only the service with this command line runs. Other services also run
-// kube-log-runner and the service wrapper. For these two, Programs lists the program that they start.
+// Programs lists the programs of a command line that no other service runs. Other services also run kube-log-runner and
+// the service wrapper, so Programs replaces these two by the program that they start.
 func Programs(command string) []string {
 	exe := Executable(command)
 	if !strings.EqualFold(exe, PathKubeLogRunner) && !strings.EqualFold(exe, PathServiceWrapper) {

@@ -133,7 +133,7 @@ func (p *plugin) preflight(ctx context.Context, r *reader, o preflightOptions, a
 	return found, errors.Join(failed...)
 }
 
-// check has the operator check a host: it creates a WindowsInstance, and deletes it again.
+// check asks the operator to check a host: it creates a WindowsInstance, and deletes it again.
 func (r *reader) check(ctx context.Context, o preflightOptions, address string) (one checked, err error) {
 	one = checked{Address: address, Message: "it was not checked"}
 	if err = ctx.Err(); err != nil {

@@ -22,8 +22,8 @@ func below(path string) string {
 	return strings.ReplaceAll(strings.TrimPrefix(path, contract.DirLog+`\`), `\`, "/")
 }
 
-// reportText reads the report of a node's daemon, unchanged. A report that is larger than contract.MaxReport is cut, so
-// that it is not valid.
+// reportText reads the report of a node's daemon, unchanged. A report that is larger than contract.MaxReport is cut,
+// and is then not valid.
 func (r *reader) reportText(ctx context.Context, node string) ([]byte, error) {
 	got, err := r.part(ctx, node, below(contract.PathReport), fmt.Sprintf("bytes=0-%d", contract.MaxReport-1))
 	return got.text, err

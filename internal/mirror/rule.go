@@ -147,8 +147,8 @@ func (r Rules) forbids(name Location) bool {
 	return found.never
 }
 
-// MayLead reports whether a registry may redirect a pull to a location. Usually, rules don't list the hosts that serve
-// a registry's content. So if the location's host is below the registry's host, rules about a whole domain don't apply.
+// MayLead reports whether a registry may redirect a pull to a location. Registries often redirect to hosts below their
+// own host, and rules rarely list these hosts. So rules about a whole domain don't apply to them.
 func (r Rules) MayLead(from, to Location) bool {
 	if to.Host == from.Host {
 		return to.Path == "" || !r.Never(to)
