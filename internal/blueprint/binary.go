@@ -86,7 +86,7 @@ func (b binaries) missing(paths ...string) (names []string) {
 	return names
 }
 
-// without reports whether the payload lacks a feature's programs. If so, the returned part says why the feature is off.
+// The method without reports whether the payload lacks a feature's programs. If so, the part has the reason.
 func (b binaries) without(feature payload.Feature, paths ...string) (part, bool) {
 	missing := b.missing(paths...)
 	if len(missing) == 0 {

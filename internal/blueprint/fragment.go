@@ -36,7 +36,7 @@ func (f fragment) raw() []byte {
 	return out
 }
 
-// over returns a configuration's JSON with the fragment merged in: objects field by field, other values replaced.
+// The method over merges the fragment into a configuration's JSON: objects field by field, other values replaced.
 func (f fragment) over(config string) (string, error) {
 	if len(f.object) == 0 {
 		return config, nil

@@ -50,8 +50,8 @@ func Fitting(server string, manifest payload.Manifest) (payload.Manifest, *contr
 	return manifest, nil
 }
 
-// beside chooses the file of a part that runs together with kubelet: a file with kubelet's version, or else the file
-// with the newest version that fits the API server, or else a file with an unknown version.
+// The function beside chooses the file of a part that runs together with kubelet: a file with kubelet's version, or
+// else the file with the newest version that fits the API server, or else a file with an unknown version.
 func beside(server *version.Version, kubelet payload.File, all []payload.File) (*payload.File, []string) {
 	unread := -1
 	for i, f := range all {

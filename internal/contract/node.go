@@ -92,7 +92,7 @@ const (
 	TryKeyAnnotation = Prefix + "try-key"
 	// IgnoredAnnotation = "true" on a WindowsInstance means that the instance is paused because its Machine is ignored.
 	IgnoredAnnotation = Prefix + "ignored"
-	// BootstrapConfigAnnotation on a WindowsInstance is the UID of the WindowsConfig of Cluster API that created it.
+	// BootstrapConfigAnnotation on a WindowsInstance is the UID of its WindowsConfig in the management cluster.
 	BootstrapConfigAnnotation = Prefix + "bootstrap-config"
 
 	// ClusterAPITaint keeps pods away until Cluster API has copied the labels of the Machine to its Node.

@@ -362,7 +362,7 @@ const (
 	ReasonAPICallFailed Reason = "APICallFailed"
 	// A mirror rule is not valid.
 	ReasonMirrorRejected Reason = "MirrorRejected"
-	// The cluster's pull secret, or an entry of it, is not valid, or the secret that spec.pullSecret names never
+	// The cluster's pull secret or one of its entries is not valid. Or the secret that spec.pullSecret names never
 	// existed.
 	ReasonPullSecretInvalid Reason = "PullSecretInvalid"
 	// A certificate in a CA bundle is not valid or is not a CA certificate.
@@ -405,7 +405,7 @@ const (
 	// pods.
 	ReasonPodUnplaceable Reason = "PodUnplaceable"
 	// The pods on a Windows node, or the pending pods, could not be read completely: the API server does not respond,
-	// or reading takes too long, because the pods are too many or too large.
+	// or reading takes too long, because there are too many pods or the pods are too large.
 	ReasonPodsNotRead Reason = "PodsNotRead"
 	// The Windows nodes of this cluster belong to an operator in another namespace. This operator does nothing, and
 	// exits.
@@ -415,8 +415,8 @@ const (
 	ReasonAPIServerInternal Reason = "APIServerInternal"
 	// The networks of pods and of Services overlap.
 	ReasonNetworksOverlap Reason = "NetworksOverlap"
-	// For a minute or longer, an object that nodes need could not be read or published: the API server refuses it
-	// or does not respond, or a finalizer holds an object.
+	// For a minute or longer, an object that nodes need could not be read or published: the API server refuses the
+	// request or does not respond, or a finalizer holds an object.
 	ReasonRevisionNotPublished Reason = "RevisionNotPublished"
 	// The WindowsMachineConfig was deleted. Its last spec stays in force, and the operator restores the object with
 	// this spec after a minute.

@@ -68,7 +68,7 @@ func (d *Diagnosis) reconciled(last *contract.Reconciled) {
 	d.some("difference", differences)
 }
 
-// some adds a notice for each of the first few texts, and a notice with the number of omitted texts.
+// The method some adds a notice for each of the first few texts, and a notice with the number of omitted texts.
 func (d *Diagnosis) some(about string, all []string) {
 	for _, text := range first(all) {
 		d.add(Notice, about, "", "%s", text)

@@ -19,8 +19,8 @@ import (
 // maxEvents is the maximum number of events in a diagnosis. A node may create any number.
 const maxEvents = 200
 
-// certificateNotice is the remaining lifetime of a daemon's certificate below which there is a notice. A daemon renews
-// its certificate after 60 to 70 % of 14 days. So if only four days are left, the renewal is overdue.
+// If a daemon's certificate expires within certificateNotice, there is a notice. A daemon renews its certificate after
+// 60 to 70 % of 14 days. So if only four days are left, the renewal is overdue.
 const certificateNotice = 4 * 24 * time.Hour
 
 // Severity distinguishes problems and notices.

@@ -88,7 +88,7 @@ func (e *editor) done(format string, args ...any) error {
 	return err
 }
 
-// each calls a function for every name, even after an error, and joins all errors.
+// The function each calls its parameter do for every name, even after an error, and joins all errors.
 func each(names []string, do func(name string) error) error {
 	var failed error
 	for _, name := range names {

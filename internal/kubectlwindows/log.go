@@ -180,9 +180,9 @@ var (
 	rfcTime  = regexp.MustCompile(`^.{0,24}?(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d))`)
 )
 
-// since returns the text from the first line that is not older than begin. The result begins is true if the log also
+// The function since returns the text from the first line that is not older than begin. begins is true if the log also
 // has an older line. A line without a time belongs to the line above it. klog writes local times without a time zone.
-// The last line was written at the file's modification time, so the difference is the offset of the time zone.
+// The last line was written at the file's modification time, so the difference is the time zone.
 func since(log part, begin time.Time) (text []byte, begins bool, err error) {
 	lines := bytes.SplitAfter(log.text, []byte("\n"))
 	times := make([]time.Time, len(lines))

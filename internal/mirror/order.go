@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// order merges lists of mirrors. If a comes before b in one list and no list contradicts this, a comes before b in the
+// order merges lists of mirrors. If A comes before B in one list and no list contradicts this, A comes before B in the
 // result. The result doesn't depend on the order of the lists, and is the same as on Linux nodes. A name is ready as
 // soon as all names that directly precede it in a list have been added. order adds names in the sequence in which they
 // become ready. If several names become ready at the same time, it adds them alphabetically. If no name is ready

@@ -75,8 +75,8 @@ func New(c client.Client, namespace string) (*Installer, error) {
 	return &Installer{client: c, namespace: namespace, objects: parts.Operator, mark: mark}, nil
 }
 
-// sign adds a digest of all policies to the denial message of one policy, probed. So a denial shows whether the API
-// server enforces these policies or still the policies of the previous release.
+// sign adds a digest of all policies to the denial message of the policy that probed names. So a denial shows whether
+// the API server enforces these policies or still the policies of the previous release.
 func sign(objects []*unstructured.Unstructured) (mark string, err error) {
 	sum := sha256.New()
 	var last *unstructured.Unstructured

@@ -158,8 +158,8 @@ func bindsNodes(object *unstructured.Unstructured) (bool, error) {
 	}), err
 }
 
-// refer changes a binding of a Role in a different namespace. The binding then binds the ClusterRole that replaces the
-// Role, and gets that ClusterRole's name. With its old name, it might collide with a binding of an earlier
+// refer changes a binding of a Role in a different namespace. The binding then refers to the ClusterRole that replaces
+// the Role, and gets the ClusterRole's name. With its old name, it might collide with a binding of an earlier
 // installation: the role of an existing binding can't be changed.
 func refer(binding *unstructured.Unstructured) error {
 	name, _, err := unstructured.NestedString(binding.Object, "roleRef", "name")

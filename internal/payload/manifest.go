@@ -58,7 +58,7 @@ func (m Manifest) Joinable() error {
 }
 
 // check returns nil if the manifest is usable. It returns an error if names or paths occur twice, if a digest is
-// invalid, or if a node can't have a path. Exception: the name and the path of a Skewed part may occur several times.
+// invalid, or if a path can't be on a node. Exception: the name and the path of a Skewed part may occur several times.
 func (m Manifest) check() error {
 	names, paths, sizes := map[string]bool{}, map[string]bool{}, map[string]int64{}
 	for _, f := range m.Files {

@@ -11,8 +11,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Put stores one blob. It calls the function write once, with a writer for the content. If the content has another
-// digest than the blob, Put stores nothing and returns a *contract.Problem with the reason PayloadCorrupt. The daemon's
+// Put stores one blob. It calls the function write once, with a writer for the content. If the content doesn't match
+// the blob's digest, Put stores nothing and returns a *contract.Problem with the reason PayloadCorrupt. The daemon's
 // store implements Put.
 type Put func(blob contract.Blob, write func(w io.Writer) error) error
 

@@ -47,8 +47,8 @@ const (
 	// lifetime is the lifetime of the server's certificate. The operator creates a new certificate each time it starts.
 	// Upgrades make it start more often than every five years.
 	lifetime = 5 * 365 * 24 * time.Hour
-	// retryAfter is how long a daemon should wait at least before it tries again if no slot is free. The server adds a
-	// random time from 0 to retryAfter.
+	// If no slot is free, a daemon should wait at least retryAfter before it tries again. The server adds a random time
+	// from 0 to retryAfter.
 	retryAfter = 5 * time.Second
 )
 

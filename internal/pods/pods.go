@@ -58,7 +58,7 @@ type Query struct {
 // OfNode selects the pods on a node.
 func OfNode(name string) fields.Selector { return fields.OneTermEqualSelector("spec.nodeName", name) }
 
-// Each calls the function visit for each selected pod, and reads one list at a time. If a list is too large, Each reads
+// Each calls the function visit for every selected pod. It reads one list at a time. If a list is too large, Each reads
 // smaller pages. If PassLimit is over, or if the API server abandons the list, Each stops and returns false. If visit
 // keeps a string from a pod, visit must copy the string, because the string keeps the whole response in memory.
 func Each(ctx context.Context, api kubernetes.Interface, query Query,

@@ -14,7 +14,7 @@ import (
 const standinNoise = 3 << 10
 
 // WriteStandins replaces the payload in dir with a complete payload of stand-ins, which are small files instead of
-// programs. Each stand-in has a few KiB. Its content depends only on its name and on version. The lab uses stand-ins,
+// programs. Each stand-in has a few KiB. Its content depends only on its name and the version. The lab uses stand-ins,
 // because its simulated machines recognize each program by its name.
 func WriteStandins(dir, version string) (payload.Manifest, error) {
 	b, err := NewBuilder(dir)
