@@ -100,7 +100,7 @@ func settleAll(problems []contract.Problem) {
 	}
 }
 
-// Printable prepares a host's text for a one-line error: valid UTF-8, no control characters, at most limit bytes.
+// Printable prepares a host's text for a one-line error: valid UTF-8, no control characters, cut after limit bytes.
 func Printable(text string, limit int) string {
 	text = strings.Join(strings.FieldsFunc(strings.ToValidUTF8(text, "?"),
 		func(r rune) bool { return r < ' ' || r >= 0x7f && r < 0xa0 || r == 0x2028 || r == 0x2029 }), " ")

@@ -58,7 +58,7 @@ func MayDisrupt(node string, fleet Fleet, maxUnavailable *intstr.IntOrString, cl
 	return verdict
 }
 
-// amongGranted decides about a node whose pods are already lost. Only other nodes with a slot count against the budget.
+// amongGranted decides about a node whose pods are already lost. Only other disrupted nodes count against the budget.
 func amongGranted(node string, fleet Fleet, maxUnavailable *intstr.IntOrString) Verdict {
 	total, _, _ := count(node, fleet)
 	limit, err := scaled(maxUnavailable, total)

@@ -26,7 +26,7 @@ type Facts struct {
 	Troubles  []*contract.Problem
 	Instances []v1alpha1.WindowsInstance
 	Rejected  []inventory.Rejected
-	// DesiredRevision is the published revision, or empty if this process has published nothing yet. In this case, the
+	// DesiredRevision is the published revision, or empty while no revision can be published. In this case, the
 	// revision in the status is kept: nodes have this revision, and the publisher uses its salt again.
 	DesiredRevision string
 	// Refused are the problems of settings that are not passed to nodes. Kubelet is the user's current part of

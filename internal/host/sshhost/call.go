@@ -98,7 +98,7 @@ func (c *conn) commandLine(verb contract.Verb, id string) string {
 	return strings.Join([]string{contract.RPCDir + `\` + c.uploaded, string(verb), "--rpc", id}, " ")
 }
 
-// forget deletes the answer, and the request if the daemon didn't. Because the files may contain secrets, forget must
+// forget deletes the answer, and the request if it still exists. Because the files may contain secrets, forget must
 // delete them even if ctx has ended. So forget has its own timeout. If forget fails, the answer is still valid, and the
 // next connection deletes the files.
 func (c *conn) forget(ctx context.Context, id string) {

@@ -17,12 +17,12 @@ import (
 	"github.com/windows-nodes/wmco/internal/host"
 )
 
-// Options are the options of a Dialer. Each field with the zero value has its default.
+// Options are the options of a Dialer. If a field has the zero value, its default applies.
 type Options struct {
 	// ConnectTimeout is the time limit for opening the TCP connection. Default: 10 s.
 	ConnectTimeout time.Duration
-	// HandshakeTimeout limits the time from the first byte to a successful login. Default: 20 s, because a
-	// busy Windows host takes a few seconds to start the process that checks a key.
+	// HandshakeTimeout limits the time from the TCP connection to a successful login. Default: 20 s, because a busy
+	// Windows host takes a few seconds to start the process that checks a key.
 	HandshakeTimeout time.Duration
 	// SetupTimeout limits the start of SFTP, and each small SFTP operation outside of a call. Default: 30 s.
 	SetupTimeout time.Duration

@@ -104,7 +104,7 @@ func (c *conn) ProveHostKeys(ctx context.Context) ([]string, error) {
 	c.wire.beginStep()
 	var proven []string
 	err := c.during(ctx, "asking for host keys", func() error {
-		// The host announces its keys before it answers a keepalive. If it hasn't by then, it never will.
+		// The host announces its keys before it answers a keepalive. After that, no announcement follows.
 		if err := c.ping(); err != nil {
 			return err
 		}

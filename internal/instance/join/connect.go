@@ -16,8 +16,8 @@ import (
 // slotRetry is how often the operator checks a host that waits for a join slot. Normally, an event comes earlier.
 const slotRetry = time.Minute
 
-// connect opens the connection, pins the host key, and then takes a join slot. So an unreachable host takes no slot.
-// If a host joins by itself, its key is already pinned, since the operator approved the host's certificate.
+// connect opens the connection, pins the host key, and then takes a join slot. So an unreachable host takes no slot. If
+// a host joins by itself, its key was pinned when the operator approved the host's certificate.
 func (j *Join) connect(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	session *journey.Session) journey.Outcome {
 	if !session.Connected() {

@@ -43,7 +43,7 @@ func (d *Daemons) Forget(instance *v1alpha1.WindowsInstance) {
 	d.options.Observed.While(instance, silence, false)
 }
 
-// hasNotRebooted reports whether a host was to reboot but is still in the same boot.
+// hasNotRebooted reports whether a host should have rebooted, and is still in the same boot.
 func hasNotRebooted(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node) bool {
 	reboot := status.Reboot()
 	return reboot != nil && !reboot.Begun() && reboot.Reason == string(contract.ReasonDaemonUnresponsive) &&

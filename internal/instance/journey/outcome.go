@@ -39,9 +39,9 @@ const QuietPeriod = 15 * time.Second
 type Then int
 
 const (
-	// Stop ends this reconcile.
+	// Stop is the default: after a done phase, a join continues with the next phase. Otherwise, the reconcile ends.
 	Stop Then = iota
-	// Save saves the status, and takes the next step.
+	// Save saves the status, and runs the phase again.
 	Save
 	// TakeSlot requests a slot in the rollout budget, and continues once the host has it.
 	TakeSlot
