@@ -102,8 +102,8 @@ type place struct {
 
 func (p place) String() string { return net.JoinHostPort(p.host, strconv.Itoa(int(p.port))) }
 
-// advertised returns the addresses of the payload server, in the order in which daemons try them. By default, these are
-// this pod's addresses and then the Service's address. The flag --payload-advertise replaces them.
+// The function advertised returns the addresses of the payload server, in the order in which daemons try them. By
+// default, these are this pod's addresses and then the Service's address. The flag --payload-advertise replaces them.
 func advertised(o options, port uint16) (all []place, err error) {
 	texts := strings.FieldsFunc(o.payloadAdvertise, func(r rune) bool { return r == ',' || r == ' ' })
 	if len(texts) == 0 {

@@ -135,8 +135,8 @@ func (r *common) services(ctx context.Context, facts *blueprint.Facts) error {
 	return err
 }
 
-// granted returns a problem if hosts aren't allowed to create certificate requests. A kubelet creates such a request
-// before its host is a node. Without the right, each join would fail.
+// The method granted returns a problem if hosts aren't allowed to create certificate requests. A kubelet creates such a
+// request before its host is a node. Without the right, each join would fail.
 func (r *common) granted(ctx context.Context, facts *blueprint.Facts) error {
 	const accounts = "system:serviceaccounts"
 	spec := authorizationv1.SubjectAccessReviewSpec{
@@ -153,8 +153,8 @@ func (r *common) granted(ctx context.Context, facts *blueprint.Facts) error {
 	return err
 }
 
-// allowed asks the API server whether a user has a right. If the operator isn't allowed to ask, facts.Troubles gets a
-// problem, and the result is true, because the user probably has the right.
+// The method allowed asks the API server whether a user has a right. If the operator isn't allowed to ask,
+// facts.Troubles gets a problem, and the result is true, because the user probably has the right.
 func (r *common) allowed(ctx context.Context, facts *blueprint.Facts,
 	spec authorizationv1.SubjectAccessReviewSpec) (bool, error) {
 	answer, err := r.Access.Create(ctx, &authorizationv1.SubjectAccessReview{Spec: spec}, metav1.CreateOptions{})

@@ -91,7 +91,7 @@ func (r *Reader) tagMirrors(ctx context.Context, facts *blueprint.Facts) error {
 		})
 }
 
-// listed lists the objects of a kind. If the cluster doesn't have the kind, the error is an absentError.
+// The function listed lists the objects of a kind. If the cluster doesn't have the kind, the error is an absentError.
 func listed(ctx context.Context, reader client.Reader, list client.ObjectList, name string,
 	options ...client.ListOption) error {
 	err := reader.List(ctx, list, options...)

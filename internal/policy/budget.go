@@ -95,7 +95,7 @@ func withinBudget(node string, fleet Fleet, maxUnavailable *intstr.IntOrString) 
 	}
 }
 
-// blocked describes the budget and the unavailable nodes without a slot, because a user may have to repair them.
+// The function blocked describes the budget and the unavailable nodes without a slot, which a user may have to repair.
 func blocked(limit int, withoutSlot ...string) string {
 	return fmt.Sprintf("no more nodes may be unavailable, as maxUnavailable is %d%s", limit, some(withoutSlot))
 }
@@ -162,7 +162,7 @@ func (m Member) isGone() bool { return m.Leaving && !m.Disrupted && (!m.Ready ||
 
 func (m Member) hasSlot() bool { return m.Disrupted && !m.WithoutSlot }
 
-// scaled converts a number, or a percentage of total, to a number. A percentage is rounded up. nil means 1.
+// The function scaled converts a number, or a percentage of total, to a number, and rounds it up. nil means 1.
 func scaled(value *intstr.IntOrString, total int) (int, error) {
 	if value == nil {
 		return 1, nil
@@ -174,7 +174,7 @@ func scaled(value *intstr.IntOrString, total int) (int, error) {
 	return intstr.GetScaledValueFromIntOrPercent(value, total, true)
 }
 
-// some returns a text with the names of the first few unavailable members, or "" if there are none.
+// The function some returns a text with the names of the first few unavailable members, or "" if there are none.
 func some(who []string) string {
 	const few = 3
 	if len(who) == 0 {

@@ -282,7 +282,7 @@ func notYet(reason CSRReason, format string, args ...any) *csrFault {
 // shownRunes is the maximum length of foreign text in a message, and the practical maximum of a node name.
 const shownRunes = 63
 
-// shown quotes text from a request, so that it can neither break a log line nor fill an event.
+// The function shown quotes text from a request, so that it can neither break a log line nor fill an event.
 func shown(text string) string {
 	runes := []rune(text)
 	if len(runes) > shownRunes {

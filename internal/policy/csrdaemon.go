@@ -56,9 +56,9 @@ func submittedByOperator(in CSRInput) bool {
 	return in.OperatorUser != "" && in.CSR.Spec.Username == in.OperatorUser && CSRPending(in.CSR)
 }
 
-// requestedByDaemonOrOperator requires that the sender is the daemon, which renews its own certificate, or the
-// operator, which submits the first request for a host that it is connected to. The operator must write the instance
-// into the request, so that a mix-up of two hosts is detected.
+// requestedByDaemonOrOperator requires that the daemon or the operator sent the request. The daemon renews its own
+// certificate. The operator submits the first request, for a host that it is connected to. The operator must write the
+// instance into the request, so that a mix-up of two hosts is detected.
 func requestedByDaemonOrOperator(f csrFacts) *csrFault {
 	switch {
 	case f.OperatorUser != "" && f.CSR.Spec.Username == f.OperatorUser:

@@ -161,10 +161,10 @@ func DecideReplace(c ReplaceCandidate, fleet Fleet, maxUnavailable *intstr.IntOr
 		fmt.Sprintf("Machine %s does not accept the current private key (%s)", c.Name, c.Cause)}
 }
 
-// exceeds returns why the deletion would take too many hosts out of service, or nil if it would not. If the host is in
-// service, the limits of its set and of the fleet apply. Otherwise, the deletion waits only if too many other hosts of
-// the set are down or have not joined yet. Hosts that should be replaced don't count. The limit is the rollout budget,
-// applied to the set.
+// The method exceeds returns why the deletion would take too many hosts out of service, or nil if it would not. If the
+// host is in service, the limits of its set and of the fleet apply. Otherwise, the deletion waits only if too many
+// other hosts of the set are down or have not joined yet. Hosts that should be replaced don't count. The limit is the
+// rollout budget, applied to the set.
 func (c ReplaceCandidate) exceeds(set Set, fleet Fleet, maxUnavailable *intstr.IntOrString,
 	closed string) *ReplaceDecision {
 	serving, cordoned, serves := 0, 0, false

@@ -207,7 +207,7 @@ func (s RolloutState) requests(slots []Slot) (all []request) {
 	return all
 }
 
-// allows decides about one request and records the decision in d. It returns whether the request gets a slot.
+// The method allows decides about one request, records the decision in d, and returns whether the request gets a slot.
 func (s RolloutState) allows(r request, fleet Fleet, closed string, d *RolloutDecision) bool {
 	rollout := s.Config.Spec.Rollout
 	if r.candidate != nil {

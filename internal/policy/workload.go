@@ -157,7 +157,7 @@ func Lasts(taint *corev1.Taint) bool {
 		!strings.HasPrefix(taint.Key, "node.cloudprovider.kubernetes.io/")
 }
 
-// exceeds reports whether a pod requests more than a node could offer without other pods.
+// The function exceeds reports whether a pod requests more than a node could offer without other pods.
 func exceeds(requests, allocatable corev1.ResourceList) bool {
 	for name, wanted := range requests {
 		if has, known := allocatable[name]; wanted.Cmp(has) > 0 && (known || !wanted.IsZero()) {

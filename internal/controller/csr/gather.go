@@ -58,8 +58,8 @@ func (r *Reconciler) gather(
 	return in, err
 }
 
-// claimed lists the instances that a claim is about. The first request of a Machine's host contains the Machine's
-// address, so this address also finds the instance.
+// The method claimed lists the instances that a claim is about. The first request of a Machine's host contains the
+// Machine's address, so this address also finds the instance.
 func (r *Reconciler) claimed(ctx context.Context, claim policy.CSRClaim) ([]v1alpha1.WindowsInstance, error) {
 	known, err := r.instances(ctx, instancesByClaim, claimKey(claim))
 	if claim.Kind != policy.CSRHost {

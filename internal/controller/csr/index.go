@@ -68,7 +68,7 @@ func isApproved(csr *certificatesv1.CertificateSigningRequest) bool {
 	})
 }
 
-// claimed lists the node and the addresses that a pending request asks for, as keys of requestsAbout.
+// The function claimed lists the node and the addresses that a pending request asks for, as keys of requestsAbout.
 func claimed(csr *certificatesv1.CertificateSigningRequest) []string {
 	claim, ours := policy.ClaimOf(csr)
 	if !ours {

@@ -207,7 +207,7 @@ func (c *reconciliation) observe() {
 	}
 }
 
-// observed returns the generation of the spec that a status is based on.
+// The function observed returns the generation of the spec that a status is based on.
 func observed(status *v1alpha1.WindowsInstanceStatus) int64 {
 	if progressing := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionProgressing); progressing != nil {
 		return progressing.ObservedGeneration

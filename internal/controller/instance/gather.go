@@ -64,7 +64,7 @@ func (r *Reconciler) gather(ctx context.Context, cached *v1alpha1.WindowsInstanc
 	return newReconciliation(r, live, node, kept), nil
 }
 
-// isSettled reports whether no work that disrupts a node is in progress, so that the cache is sufficient.
+// isSettled reports whether the cache is sufficient, because no work that disrupts a node is in progress.
 func (r *Reconciler) isSettled(ctx context.Context, instance *v1alpha1.WindowsInstance, node *corev1.Node) bool {
 	status := &instance.Status
 	switch {
@@ -98,7 +98,7 @@ const (
 // errLags means that the cache does not contain the operator's last write yet.
 var errLags = errors.New("the cache lags behind")
 
-// knows records the instance's newest resource version. Versions of one object can be compared as numbers (KEP-5504).
+// The method knows records the instance's newest resource version. Versions can be compared as numbers (KEP-5504).
 func (m *memory) knows(version string, now time.Time) {
 	if m.version != version {
 		m.version, m.versionAt = version, now

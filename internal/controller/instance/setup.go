@@ -127,7 +127,7 @@ func (r *Reconciler) ofCertificate(_ context.Context, csr client.Object) []recon
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}}}
 }
 
-// all returns all instances, for objects that may concern every instance, such as the key.
+// The method all returns all instances, for objects that may concern every instance, such as the key.
 func (r *Reconciler) all(ctx context.Context, _ client.Object) []reconcile.Request {
 	list := &v1alpha1.WindowsInstanceList{}
 	if err := r.client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
@@ -167,8 +167,8 @@ func digest(node *corev1.Node) []any {
 		node.Status.NodeInfo.KubeletVersion, node.Status.Addresses}
 }
 
-// reports selects events about the Secrets of hosts that join by themselves: the creation or deletion of a Secret, and
-// the first report of a host after each boot.
+// The function reports selects events about the Secrets of hosts that join by themselves: the creation or deletion of a
+// Secret, and the first report of a host after each boot.
 func reports(namespace string) predicate.Predicate {
 	return predicate.And(predicate.NewPredicateFuncs(func(o client.Object) bool {
 		return o.GetNamespace() == namespace && (strings.HasPrefix(o.GetName(), contract.CallSecretPrefix) ||

@@ -63,7 +63,7 @@ func (r reporter) passed(phase v1alpha1.Phase) {
 	}
 }
 
-// timed records how long a phase took, even if the phase failed.
+// The method timed records how long a phase took, even if the phase failed.
 func (r reporter) timed(phase v1alpha1.Phase) (took time.Duration, ok bool) {
 	phases := r.instance.Status.Phases
 	if len(phases) == 0 || phases[len(phases)-1].Phase != phase {

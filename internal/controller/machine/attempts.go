@@ -50,8 +50,8 @@ func (r *Reconciler) readAttempts(ctx context.Context, hash string, all []dueMac
 	return &attempts{hash: hash, all: all, stored: stored, isPublished: isPublished}, err
 }
 
-// of returns the entry of a set. The entry is empty if it is about another key, or if a Machine that is newer than the
-// replaced Machines accepts the key.
+// The method of returns the entry of a set. The entry is empty if it is about another key, or if a Machine that is
+// newer than the replaced Machines accepts the key.
 func (a *attempts) of(set types.UID) attempt {
 	tried := attempt{}
 	if json.Unmarshal([]byte(a.stored.Data[string(set)]), &tried) != nil || tried.Hash != a.hash ||

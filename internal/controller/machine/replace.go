@@ -98,8 +98,8 @@ type dueMachine struct {
 	cause    policy.ReplaceCause
 }
 
-// due returns the Machines to replace, sorted by cause and then by age. after is the time until another Machine must be
-// replaced, or 0.
+// The method due returns the Machines to replace, sorted by cause and then by age. after is the time until another
+// Machine must be replaced, or 0.
 func (r *Reconciler) due(all []dueMachine, hash string) (due []dueMachine, after time.Duration) {
 	if hash == "" {
 		return nil, 0
@@ -119,7 +119,7 @@ func (r *Reconciler) due(all []dueMachine, hash string) (due []dueMachine, after
 	return due, after
 }
 
-// joined returns all Machines that have an instance.
+// The function joined returns all Machines that have an instance.
 func joined(v view) (all []dueMachine) {
 	byName := map[string]*v1alpha1.WindowsInstance{}
 	for i := range v.instances {

@@ -87,7 +87,7 @@ func (r *Reconciler) instances() handler.EventHandler {
 	}
 }
 
-// deleted records a deleted instance if the removal was forced, or if the Machine was deleted.
+// The method deleted records a deleted instance if the removal was forced, or if the Machine was deleted.
 func (r *Reconciler) deleted(o client.Object) {
 	instance, ok := o.(*v1alpha1.WindowsInstance)
 	if !ok || instance.Status.NodeName == "" {
@@ -188,8 +188,8 @@ const (
 	claimed
 )
 
-// claimed reports whether this Node belongs to an instance, or may soon belong to one. Kubelet may have written the
-// annotation with an instance's name, so this annotation counts only if the instance has no Node yet.
+// The method claimed reports whether this Node belongs to an instance, or may soon belong to one. Kubelet may have
+// written the annotation with an instance's name, so this annotation counts only if the instance has no Node yet.
 func (r *Reconciler) claimed(ctx context.Context, node *corev1.Node) (claim, error) {
 	name, _ := strings.CutPrefix(node.Annotations[contract.InstanceAnnotation], r.namespace+"/")
 	named := &v1alpha1.WindowsInstance{}

@@ -62,7 +62,7 @@ func ensure[T any, P interface {
 	return nil
 }
 
-// exactly returns preconditions: a deletion fails if the object was changed after it was read.
+// The function exactly returns preconditions: a deletion fails if the object was changed after it was read.
 func exactly(o client.Object) client.Preconditions {
 	uid, version := o.GetUID(), o.GetResourceVersion()
 	return client.Preconditions{UID: &uid, ResourceVersion: &version}

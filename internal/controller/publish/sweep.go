@@ -66,8 +66,8 @@ func (p *publisher) sweep(ctx context.Context) (next time.Duration, err error) {
 	return next, nil
 }
 
-// used returns the revisions to keep: the revisions that Nodes have, will have, have staged or may roll back to, and
-// the revisions of hosts that are joining.
+// The method used returns the revisions to keep: the revisions that Nodes have, will have, have staged or may roll back
+// to, and the revisions of hosts that are joining.
 func (p *publisher) used(ctx context.Context) (map[string]bool, error) {
 	all := map[string]bool{}
 	nodes, instances := &corev1.NodeList{}, &v1alpha1.WindowsInstanceList{}

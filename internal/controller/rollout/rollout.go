@@ -240,7 +240,7 @@ func (r *Rollout) decide(ctx context.Context, given policy.RolloutState) (decisi
 	}
 }
 
-// unwritten returns the decision that applies after the API server refused the new list: no request gets a slot.
+// The function unwritten returns the decision after the API server refused the new list: no request gets a slot.
 func unwritten(d policy.RolloutDecision, problem *contract.Problem) policy.RolloutDecision {
 	d.Slots = nil
 	for name, verdict := range d.Verdicts {

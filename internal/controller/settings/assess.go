@@ -122,8 +122,8 @@ func complete(status *v1alpha1.WindowsMachineConfigStatus, f Facts) {
 	set(status, f, v1alpha1.ConditionPayloadComplete, len(off) == 0, reasonAsExpected, reasonFeatures, message)
 }
 
-// accepted reports which settings are applied. The condition is about the generation that was rendered, because a later
-// generation may not be applied yet.
+// The function accepted reports which settings are applied. The condition is about the generation that was rendered,
+// because a later generation may not be applied yet.
 func accepted(status *v1alpha1.WindowsMachineConfigStatus, f Facts) {
 	if !f.Known {
 		return
@@ -167,8 +167,8 @@ func available(status *v1alpha1.WindowsMachineConfigStatus, f Facts) {
 	set(status, f, v1alpha1.ConditionAvailable, false, "", string(f.Lacks[0].Reason), strings.Join(words, " "))
 }
 
-// shown returns the parts of an instance that the status depends on. Ready is not enough: while an update waits or
-// fails, the instance is still Ready.
+// The function shown returns the parts of an instance that the status depends on. Ready is not enough: while an update
+// waits or fails, the instance is still Ready.
 func shown(i *v1alpha1.WindowsInstance) []any {
 	s, step := &i.Status, v1alpha1.Step("")
 	if s.Activity != nil {
@@ -197,7 +197,7 @@ const bootTime = 20 * time.Minute
 
 // underWay returns the names of hosts that join, leave or are being changed, which an upgrade of the operator must not
 // interrupt. It omits hosts without work in progress, because the next release may fix their problem: hosts that fail,
-// that wait for a rollout slot, a maintenance window or the next try, or that are paused before their join.
+// hosts that wait for a slot, a maintenance window or the next try, and hosts that are paused before their join.
 func underWay(f Facts) (names []string) {
 	for i := range f.Instances {
 		one, s := &f.Instances[i], &f.Instances[i].Status
@@ -227,8 +227,8 @@ func boots(i *v1alpha1.WindowsInstance, now time.Time) bool {
 		i.Spec.Source.Kind == v1alpha1.SourceMachine && now.Sub(i.CreationTimestamp.Time) < bootTime
 }
 
-// blocking returns the missing prerequisites that make an upgrade of the operator unsafe. If the upgrade may provide
-// them, blocking returns none.
+// The function blocking returns the missing prerequisites that make an upgrade of the operator unsafe. If the upgrade
+// may provide them, blocking returns none.
 func blocking(lacks []*contract.Problem) []*contract.Problem {
 	if isCurable(lacks) {
 		return nil

@@ -77,8 +77,8 @@ func ours(instance v1alpha1.WindowsInstance) bool {
 	return instance.Spec.Source != nil && instance.Spec.Source.Kind == v1alpha1.SourceConfigMap
 }
 
-// differs reports whether the instance's spec must be changed to match the entry. Without a host key in the entry, the
-// host key in the instance stays, because a user may have set it there.
+// The function differs reports whether the instance's spec must be changed to match the entry. Without a host key in
+// the entry, the host key in the instance stays, because a user may have set it there.
 func differs(instance v1alpha1.WindowsInstance, entry inventory.Entry) bool {
 	return instance.Spec.Username != entry.User || instance.Spec.Port != entry.Port ||
 		entry.HostKey != "" && instance.Spec.HostKey != entry.HostKey

@@ -58,8 +58,8 @@ func readUserData(ctx context.Context, live client.Reader) (*corev1.Secret, erro
 	return nil, fmt.Errorf("reading secret %s: %w", name, err)
 }
 
-// foreign returns why the operator may not change a Secret, or "". The operator may change a Secret without any mark,
-// because an earlier operator may have created it.
+// The function foreign returns why the operator may not change a Secret, or "". The operator may change a Secret
+// without any mark, because an earlier operator may have created it.
 func foreign(s *corev1.Secret) string {
 	manager := s.Labels[contract.ManagedByLabel]
 	switch {
@@ -108,8 +108,8 @@ func (r *reconciler) keep(ctx context.Context, namespace string, want wanted) (*
 	return nil, nil
 }
 
-// absent reports whether a namespace is missing or is being deleted. A request in a missing namespace is forbidden
-// rather than not found, because the namespace contains no Roles.
+// The method absent reports whether a namespace is missing or is being deleted. A request in a missing namespace is
+// forbidden rather than not found, because the namespace contains no Roles.
 func (r *reconciler) absent(ctx context.Context, namespace string) (bool, error) {
 	object := &metav1.PartialObjectMetadata{}
 	object.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))

@@ -51,8 +51,8 @@ func owner(pod *corev1.Pod) *corev1.ObjectReference {
 		Name: made.Name, UID: made.UID}
 }
 
-// few adds a finding to a list, sorts the list by reason and then by pod name, and keeps the first findings. A
-// condition shows the first reason. Because the list is sorted by reason first, this reason rarely changes.
+// The function few adds a finding to a list, sorts the list by reason and then by pod name, and keeps the first
+// findings. A condition shows the first reason. Because the list is sorted by reason first, this reason rarely changes.
 func few(first []finding, f finding) []finding {
 	first = append(first, f)
 	slices.SortFunc(first, func(a, b finding) int {

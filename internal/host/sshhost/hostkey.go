@@ -45,7 +45,7 @@ func (h *hostKeyCheck) callback(_ string, _ net.Addr, key ssh.PublicKey) error {
 	return nil
 }
 
-// seen returns the key that the host proved to own, or nil if the handshake didn't get that far.
+// The method seen returns the key that the host proved to own, or nil if the handshake didn't get that far.
 func (h *hostKeyCheck) seen() ssh.PublicKey {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -54,7 +54,7 @@ func (h *hostKeyCheck) seen() ssh.PublicKey {
 
 func (h *hostKeyCheck) differs() bool { return different(h.seen(), h.expected) }
 
-// different reports whether both keys are known and differ.
+// The function different reports whether both keys are known and differ.
 func different(a, b ssh.PublicKey) bool {
 	return a != nil && b != nil && !bytes.Equal(a.Marshal(), b.Marshal())
 }

@@ -86,7 +86,7 @@ func (c *conn) lostWhile(doing string) *contract.Problem {
 	return contract.NewProblem(contract.ReasonConnectionLost, "%s on %s: %v", doing, c.address, cause)
 }
 
-// during runs an operation that can't be cancelled. If ctx ends, it closes the connection to interrupt the operation.
+// The method during runs an operation that can't be cancelled. If ctx ends, it closes the connection.
 func (c *conn) during(ctx context.Context, doing string, work func() error) error {
 	if err := c.Err(); err != nil {
 		return c.lostWhile(doing)
@@ -102,7 +102,7 @@ func (c *conn) during(ctx context.Context, doing string, work func() error) erro
 	return nil
 }
 
-// briefly is like the method during, but with the time limit of a small step. Keepalives don't extend this limit.
+// The method briefly is like during, but with the time limit of a small step. Keepalives don't extend this limit.
 func (c *conn) briefly(ctx context.Context, doing string, work func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, c.options.SetupTimeout)
 	defer cancel()

@@ -56,7 +56,7 @@ func listen(requests <-chan *ssh.Request) announcement {
 	return a
 }
 
-// announced returns the payload of the peer's announcement, or an empty payload if there is none yet.
+// The method announced returns the payload of the peer's announcement, or an empty payload if there is none yet.
 func (c *conn) announced() ([]byte, error) {
 	answer := make(chan []byte, 1)
 	select {

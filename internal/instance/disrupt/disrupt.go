@@ -241,9 +241,9 @@ func (d *Disrupt) leaveStep(view *View, step v1alpha1.Step) {
 	d.toStep(view, step)
 }
 
-// granted records the start of the disruption. Take saves this record and the slot in one write. The time of a reboot
-// always begins again: if a user paused the host during the reboot, the daemon may not have received the approval that
-// the operator wrote before the pause.
+// The method granted records the start of the disruption. Take saves this record and the slot in one write. With each
+// slot, the time of a reboot begins again: if a user paused the host during the reboot, the daemon may have missed the
+// approval that the operator wrote before the pause.
 func (d *Disrupt) granted(ctx context.Context, view *View) {
 	status, now := &view.Instance.Status, journey.Seconds(d.Now())
 	activity := status.Activity

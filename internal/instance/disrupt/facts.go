@@ -45,8 +45,8 @@ func (d *Disrupt) isUndrained(ctx context.Context, view *View) bool {
 		requestedOf(view.Node) != "" && requestedOf(view.Node) != update.Revision && d.drains(ctx, view)
 }
 
-// drains reports whether the upgrade or reboot needs a drain. For an upgrade, drains compares the new revision with
-// both the previous and the last requested revision, because the host may be between these two.
+// The method drains reports whether the upgrade or reboot needs a drain. For an upgrade, drains compares the new
+// revision with both the previous and the last requested revision, because the host may be between these two.
 func (d *Disrupt) drains(ctx context.Context, view *View) bool {
 	activity := view.activity()
 	if activity.Kind == v1alpha1.ActivityReboot {
@@ -74,7 +74,7 @@ func (d *Disrupt) lacksPayload(ctx context.Context, view *View, staging policy.S
 		d.Revisions.Compare(ctx, view.Instance.Status.DesiredRevision, *desired).Payload
 }
 
-// quiet returns for how long a wait is not reported. If only services restart, users need no report of a short wait.
+// The method quiet returns for how long a wait is not reported. If only services restart, a short wait needs no report.
 func (d *Disrupt) quiet(ctx context.Context, view *View) time.Duration {
 	if d.drains(ctx, view) {
 		return 0
@@ -115,8 +115,8 @@ func (d *Disrupt) facts(ctx context.Context, view *View) policy.UpgradeFacts {
 // well is a key in observed.Log. Its record shows since when a node in verification has been healthy.
 const well = "well"
 
-// settles returns for how much longer a healthy node must stay Ready. If this time is over, the result is 0 or less. If
-// the node was not Ready for a moment, the time begins again.
+// The method settles returns for how much longer a healthy node must stay Ready. If this time is over, the result is 0
+// or less. If the node was not Ready for a moment, the time begins again.
 func (d *Disrupt) settles(view *View) time.Duration {
 	since := d.Observed.Since(view.Instance, well, policy.ReadyCondition(view.Node).LastTransitionTime.Time)
 	return view.Bounds.Settle - d.Now().Sub(since.Seen)
@@ -205,7 +205,7 @@ func stagingFacts(update *v1alpha1.Activity, node *corev1.Node) policy.StagingFa
 	}
 }
 
-// lacks returns why a node is not healthy at its revision or after its reboot, or nil.
+// The method lacks returns why a node is not healthy at its revision or after its reboot, or nil.
 func (d *Disrupt) lacks(view *View) *contract.Problem {
 	update, node, kubelet := view.activity(), view.Node, ""
 	if update.Kind == v1alpha1.ActivityReboot {

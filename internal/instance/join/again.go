@@ -33,8 +33,8 @@ func ResetForRejoin(status *v1alpha1.WindowsInstanceStatus) {
 	}
 }
 
-// isToVerify reports whether the host's next boot ID must show whether a requested reboot has happened, because the
-// daemon did not respond or the node did not come back.
+// isToVerify reports whether a requested reboot must be verified with the host's next boot ID, because the daemon did
+// not respond or the node did not come back.
 func isToVerify(activity *v1alpha1.Activity) bool {
 	return activity != nil && activity.BootID != "" && !activity.Begun()
 }

@@ -1,4 +1,4 @@
-// Package join makes a host a node, in eight phases over one connection. The last phase waits for the daemon. The
+// Package join turns a host into a node, in eight phases over one connection. The last phase waits for the daemon. The
 // instance controller runs the phases, saves the status, and requests a slot in the rollout budget if a phase needs
 // one.
 package join
@@ -10,7 +10,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 )
 
-// Join makes hosts nodes of the cluster.
+// Join turns hosts into nodes of the cluster.
 type Join struct{ *journey.Parts }
 
 // Phase is one step of a join.
@@ -36,8 +36,8 @@ func (j *Join) Phases() []Phase {
 }
 
 // Resume returns the index of the phase where a join continues. The join starts again if a remote phase has lost its
-// connection, if the attempt failed in the last phase, or if the host waits for a revision that is no longer desired:
-// the new revision may solve the problem. Starting again is safe, because every phase first checks the current state.
+// connection, or if the attempt failed in the last phase. It also starts again if the revision that the host waits for
+// is no longer desired. Starting again is safe, because every phase first checks the current state.
 func (j *Join) Resume(ctx context.Context, instance *v1alpha1.WindowsInstance, session *journey.Session) int {
 	phase, passed := instance.Status.Phase, instance.Status.Phases
 	if phase == v1alpha1.PhaseConfirming && len(passed) > 0 && passed[len(passed)-1].Milliseconds != nil {

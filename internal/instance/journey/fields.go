@@ -116,9 +116,9 @@ func (m NodeFields) taint(node *corev1.Node) {
 	}
 }
 
-// written records in the status which labels and taints of the Node come from the spec, or returns why the API server
-// refused them. Don't record them in an annotation of the Node: kubelet may change its annotations, and could make the
-// operator remove other taints.
+// The method written records in the status which labels and taints of the Node come from the spec, or returns why the
+// API server refused them. Don't record them in an annotation of the Node: kubelet may change its annotations, and
+// could make the operator remove other taints.
 func (m NodeFields) written(node *corev1.Node, err error) error {
 	switch {
 	case err != nil:
@@ -133,8 +133,8 @@ func (m NodeFields) written(node *corev1.Node, err error) error {
 	return nil
 }
 
-// refusal returns the problem of labels and taints that the API server refuses permanently: because the operator
-// lacks a right, because of a policy or a webhook, or because they are invalid. For other errors, it returns nil.
+// refusal returns a problem if the API server refuses labels or taints permanently: the operator lacks a right, a
+// policy or a webhook forbids them, or they are invalid. For other errors, refusal returns nil.
 func (m NodeFields) refusal(node string, err error) error {
 	if m.Bare || !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err) &&
 		!apierrors.IsBadRequest(err) {

@@ -83,8 +83,8 @@ func (r *Revisions) Named(ctx context.Context, revision string) (desired bluepri
 	return r.published(ctx, revision)
 }
 
-// published reads an earlier revision. A revision counts as missing if its content does not match its name, or if this
-// release of the operator can't read all of its content.
+// The method published reads an earlier revision. A revision counts as missing if its content does not match its name,
+// or if this release of the operator can't read all of its content.
 func (r *Revisions) published(ctx context.Context, revision string) (desired blueprint.Desired, found bool, err error) {
 	configMap, secret := &corev1.ConfigMap{}, &corev1.Secret{}
 	desired.Revision = revision
@@ -169,7 +169,7 @@ type Update struct {
 	Revision string
 	// Payload: the host may lack files, and must fetch them first. Restarts: services on which pods depend restart.
 	// Drains: the node must be drained first. If any of them is true, the update waits for the rollout budget, so that
-	// only few nodes try a new daemon first.
+	// a new daemon first runs on few nodes.
 	Payload, Restarts, Drains bool
 }
 

@@ -79,7 +79,7 @@ func (s *Slots) Held() int {
 	return len(s.holders)
 }
 
-// next returns the waiters that can now get a free slot.
+// The method next returns the waiters that can now get a free slot.
 func (s *Slots) next() []types.NamespacedName {
 	free := max(0, s.limit-len(s.holders))
 	return slices.Clone(s.waiters[:min(free, len(s.waiters))])
