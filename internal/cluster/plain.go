@@ -11,8 +11,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/mirror"
 )
 
-// Plain reads the facts of a cluster without OpenShift, such as a kubeadm cluster. The facts that no object of such a
-// cluster contains come from the WindowsMachineConfig.
+// Plain reads the facts of a cluster without OpenShift, such as a kubeadm cluster. If no object of such a cluster
+// contains a fact, the fact comes from the WindowsMachineConfig.
 type Plain struct {
 	common
 }

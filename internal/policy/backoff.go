@@ -48,7 +48,7 @@ func NextAttempt(instance *v1alpha1.WindowsInstance) time.Time {
 		Backoff(failures, float64(hash.Sum32())/(1<<32)))
 }
 
-// KeyBackoff is the delay between two checks whether a joined host accepts a key. jitter is as in Backoff.
+// KeyBackoff is the delay between two tries of a key on a joined host. jitter is as in Backoff.
 func KeyBackoff(failures int32, jitter float64) time.Duration {
 	return doubled(keyBackoffBase, keyBackoffMax, failures, jitter)
 }

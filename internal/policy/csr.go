@@ -233,7 +233,7 @@ type csrRules struct {
 }
 
 // rulesFor returns the rules for a kind of request. The rules about the request come first, because a request that can
-// never be approved must not wait for the cluster. The last of them checks the signature, which is expensive.
+// never be approved must not wait for the cluster. The last of these rules checks the signature, which is expensive.
 func rulesFor(kind CSRKind) csrRules {
 	switch kind {
 	case CSRKubeletClient:

@@ -24,7 +24,7 @@ type Orphan struct {
 	Release string
 	// Remove means: delete the Node, because its host is clean or no longer exists.
 	Remove bool
-	// After is the time until the next check, or 0 if none is needed.
+	// The field After is the time until the next check, or 0 if none is needed.
 	After time.Duration
 }
 

@@ -5,7 +5,7 @@ import "time"
 // Witnessed is how long this operator itself must have seen that a Node is not Ready, before the operator acts on this.
 const Witnessed = time.Minute
 
-// Since is when a state began. It is zero while there is no such state. To compute a duration, subtract Began or Seen
+// A Since is when a state began. It is zero while there is no such state. To compute a duration, subtract Began or Seen
 // from a time of this process's clock. Go then uses the monotonic clock, which steps of the wall clock don't affect.
 type Since struct {
 	// Began is the best known start of the state. Seen is when this operator first saw the state.

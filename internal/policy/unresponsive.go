@@ -32,7 +32,7 @@ func Unresponsive(d Daemon, timeout time.Duration, now time.Time) (why string, l
 		}
 	}
 	if end := d.CertificateEnd; !end.IsZero() && end.After(d.JoinedTime) {
-		until := end.Sub(now) // later, this operator must have seen the expiry for a while
+		until := end.Sub(now) // after the end, CertificateEnded counts instead
 		if ended := d.CertificateEnded; !ended.IsZero() {
 			until = ended.Left(timeout, timeout/2, now)
 		}

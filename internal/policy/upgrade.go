@@ -107,7 +107,7 @@ const StepFailed v1alpha1.Step = "Failed"
 // UpgradeRow is one row of the table that NextUpgrade evaluates.
 type UpgradeRow struct {
 	Step v1alpha1.Step
-	// When is the condition of the row, in words. In each step, the first row whose condition is met applies.
+	// The field When is the condition of the row, in words. In each step, the first row whose condition is met applies.
 	When string
 	// Next is the next step. If the operator waits, Next is the current step.
 	Next   v1alpha1.Step

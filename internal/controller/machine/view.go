@@ -21,7 +21,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// excludeDrain is the annotation of a Machine that says not to drain its Node.
+// If a Machine has the annotation excludeDrain, its Node must not be drained.
 const excludeDrain = "machine.openshift.io/exclude-node-draining"
 
 // View reads Machines and their sets for other controllers. It can be used before the cluster has the Machine API.

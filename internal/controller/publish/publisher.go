@@ -77,10 +77,10 @@ func (p *publisher) late(err error) *contract.Problem {
 	return contract.NewProblem(contract.ReasonRevisionNotPublished, "%v", err)
 }
 
-// pass publishes once. It returns the time until the next pass, or an error that needs a retry with a backoff. If an
-// object that is not part of the revision can't be written, the revision is still published. Without the payload's
-// source, the operator sends the payload over SSH. Without the CAs of the proxy, hosts can't join yet. Without the
-// Secret of the latest revision, daemons read the revision by name.
+// The method pass publishes once. It returns the time until the next pass, or an error that needs a retry with a
+// backoff. If an object that is not part of the revision can't be written, the revision is still published. Without the
+// payload's source, the operator sends the payload over SSH. Without the CAs of the proxy, hosts can't join yet.
+// Without the Secret of the latest revision, daemons read the revision by name.
 func (p *publisher) pass(ctx context.Context) (again time.Duration, err error) {
 	// Write the payload's source first, because nodes that have joined may need it even if facts are missing.
 	unwritten := p.keepPayloadSource(ctx)

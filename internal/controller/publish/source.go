@@ -25,7 +25,7 @@ type Source struct {
 }
 
 type state struct {
-	// If published is true, desired is the published state. facts and generation are what it was rendered from.
+	// If published is true, desired is the published state. facts and generation are its inputs.
 	published  bool
 	desired    blueprint.Desired
 	facts      blueprint.Facts

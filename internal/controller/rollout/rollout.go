@@ -67,7 +67,7 @@ type Options struct {
 	Sets         Sets
 	// Namespace is the namespace of the operator and of the instances.
 	Namespace string
-	// Now is the clock. nil means time.Now.
+	// Now returns the time. nil means time.Now.
 	Now func() time.Time
 }
 

@@ -21,8 +21,8 @@ import (
 const (
 	// claimPeriod is how often the operator renews its claim on the nodes.
 	claimPeriod = 5 * time.Minute
-	// claimExpiry is how long a claim is valid after its last renewal. An operator can miss two renewals, and its
-	// restart on another node takes less time.
+	// claimExpiry is how long a claim is valid after its last renewal. Within this time, an operator can miss two
+	// renewals, or restart on another node.
 	claimExpiry = 3 * claimPeriod
 )
 

@@ -22,7 +22,7 @@ import (
 // object whether an upgrade is safe.
 const eventOperatorCondition = "OperatorConditionError"
 
-// lookAgain is how often the OperatorCondition is read, because the operator may not watch it.
+// lookAgain is how often the operator reads the OperatorCondition, which it may not watch.
 const lookAgain = 10 * time.Minute
 
 // operatorConditionKind returns OLM's kind OperatorCondition. This module doesn't import its Go types.
@@ -66,7 +66,7 @@ func (r *Reconciler) saveCondition(ctx context.Context, object *unstructured.Uns
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &known); err != nil {
 		return fmt.Errorf("reading OperatorCondition %s: %w", r.OperatorCondition, err)
 	}
-	condition.ObservedGeneration, condition.LastTransitionTime = 0, metav1.Time{} // both are about the settings
+	condition.ObservedGeneration, condition.LastTransitionTime = 0, metav1.Time{} // both belong to the settings
 	if !meta.SetStatusCondition(&known.Spec.Conditions, condition) {
 		return nil
 	}

@@ -106,7 +106,7 @@ func waitsFor(f Facts, r v1alpha1.RolloutStatus, waiting []*v1alpha1.WindowsInst
 		"spec.rollout.maxUnavailable is %s", contract.CountAre(int(r.Unavailable), "node"), budget)
 }
 
-// nextTry returns the node that is retried first, or nil unless all waiting nodes failed and wait for a retry.
+// If all waiting nodes failed and wait for a retry, nextTry returns the node that is retried first, and otherwise nil.
 func nextTry(waiting []*v1alpha1.WindowsInstance, now time.Time) (first *v1alpha1.WindowsInstance) {
 	for _, one := range waiting {
 		update := one.Status.Upgrade()

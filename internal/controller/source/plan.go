@@ -47,7 +47,7 @@ func decide(entries []inventory.Entry, rejected []inventory.Rejected, instances 
 			if instance.DeletionTimestamp.IsZero() { // after the deletion, the entry gets a new instance
 				p.remove = append(p.remove, instance)
 			}
-		case differs(instance, entry): // even during the removal, which must reach the host
+		case differs(instance, entry): // also during a removal, because the operator must reach the host
 			p.update = append(p.update, update{instance: instance, entry: entry})
 		}
 		kept[entry.Name] = true

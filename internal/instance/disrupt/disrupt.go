@@ -44,7 +44,7 @@ type View struct {
 	Saved    *v1alpha1.WindowsInstanceStatus
 	Node     *corev1.Node
 	Bounds   journey.Bounds
-	// Desired is the published revision, or nil. Change is the update from the node's revision to Desired, if needed.
+	// Desired is the published revision, or nil. Change is the update to Desired, or nil if none is needed.
 	Desired *blueprint.Desired
 	Change  *journey.Update
 	// Fetch stores the daemon's last reports about its payload.

@@ -13,7 +13,7 @@ import (
 // Outcome is the result of a phase or a step: done, waiting or failed.
 type Outcome struct {
 	verdict verdict
-	// After is the maximum time to wait. An event may end the wait earlier.
+	// The field After is the maximum time to wait. An event may end the wait earlier.
 	After time.Duration
 	// If Endless is true, the wait may never end. The host then releases its slot in the rollout budget.
 	Endless bool
@@ -35,7 +35,7 @@ type Outcome struct {
 // an update of hundreds of nodes costs one write of each status instead of two.
 const QuietPeriod = 15 * time.Second
 
-// Then is the controller's action after a step.
+// A Then is the controller's action after a step.
 type Then int
 
 const (
