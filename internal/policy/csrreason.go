@@ -29,7 +29,7 @@ const (
 	CSRInstanceLeaving CSRReason = "CSRInstanceLeaving"
 	// CSRPhaseEarly occurs when the instance's join hasn't reached the phase that requests this certificate.
 	CSRPhaseEarly CSRReason = "CSRPhaseEarly"
-	// CSRNodePending occurs when the Node must exist before the request can be approved, and doesn't exist yet.
+	// CSRNodePending occurs when a request can only be approved after its Node exists, and the Node doesn't exist yet.
 	CSRNodePending CSRReason = "CSRNodePending"
 	// CSRNodeUnadopted occurs when the Node exists but isn't bound to the instance yet.
 	CSRNodeUnadopted CSRReason = "CSRNodeUnadopted"
@@ -67,8 +67,8 @@ const (
 	CSRNamesForbidden CSRReason = "CSRNamesForbidden"
 	// CSRNamesMissing occurs when a serving certificate is requested without any name.
 	CSRNamesMissing CSRReason = "CSRNamesMissing"
-	// CSRNameNotOfNode occurs when a requested name or address doesn't belong to the node, or also belongs to an owner
-	// that the message names. If only kubelet reports a public address or a name in a domain, add it to spec.addresses.
+	// CSRNameNotOfNode occurs when a requested name or address doesn't belong to the node, or also belongs to the owner
+	// in the message. If only kubelet reports a public address or a name in a domain, add it to spec.addresses.
 	CSRNameNotOfNode CSRReason = "CSRNameNotOfNode"
 	// CSRExtensionForbidden occurs when the request contains an extension that no node's certificate needs.
 	CSRExtensionForbidden CSRReason = "CSRExtensionForbidden"
