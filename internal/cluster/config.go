@@ -122,7 +122,7 @@ func readNetwork(object *configv1.Network) (known blueprint.Network, err error) 
 	return known, errors.Join(all...)
 }
 
-// classE rejects networks that overlap 240.0.0.0/4, which Windows doesn't route. The parameter what names the setting.
+// classE rejects networks that overlap 240.0.0.0/4, which Windows doesn't route. what is the name of the setting.
 func classE(what string, networks []string) error {
 	reserved := netip.PrefixFrom(netip.AddrFrom4([4]byte{240}), 4)
 	for _, text := range networks {
@@ -134,14 +134,14 @@ func classE(what string, networks []string) error {
 	return nil
 }
 
-// minServiceBits is the longest prefix with room for a tenth address, which by convention is the cluster's DNS.
-const minServiceBits = 28
+// maxServiceBits is the longest prefix with room for a tenth address, which by convention is the cluster's DNS.
+const maxServiceBits = 28
 
 // serviceNetwork returns the first IPv4 prefix that is large enough for Windows nodes, and whether there is one.
 func serviceNetwork(prefixes []string) (netip.Prefix, bool) {
 	for _, text := range prefixes {
 		if prefix, err := netip.ParsePrefix(text); err == nil && prefix.Addr().Is4() &&
-			prefix.Bits() <= minServiceBits {
+			prefix.Bits() <= maxServiceBits {
 			return prefix.Masked(), true
 		}
 	}

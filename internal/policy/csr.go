@@ -16,9 +16,9 @@ import (
 // CSRVerdict is the operator's decision about a certificate request.
 type CSRVerdict string
 
-// A refused request stays pending, so someone else can still approve it. A denial is final. The operator only refuses
-// kubelets' requests, because administrators and the approver of cloud machines also decide about them. It denies other
-// requests: otherwise an administrator might approve them, because many guides say to approve all pending requests.
+// A refused request stays pending, so someone else can still approve it. A denial is final. If a kubelet's request
+// breaks a rule, the operator refuses it, because administrators and the approver of cloud machines also decide about
+// it. The operator denies other requests, because many guides tell administrators to approve all pending requests.
 const (
 	// CSRIgnore: the request is not for this operator. Nothing is written.
 	CSRIgnore CSRVerdict = "Ignore"

@@ -128,8 +128,8 @@ func pick(reference name.Digest, platform v1.Platform, options []remote.Option) 
 		strings.Join(has, ", "))
 }
 
-// download copies an image to disk and returns the copy. A layer's digest is only verified at its end, so a layer
-// must be complete before it is read.
+// download copies an image to disk and returns the copy. A layer's digest is verified after its last byte, so
+// the whole layer is downloaded before its content is used.
 func download(image v1.Image, directory string) (v1.Image, error) {
 	manifest, err := image.Manifest()
 	if err != nil {

@@ -31,7 +31,7 @@ func (r revision) isGenuine() bool {
 		contract.IsRevisionOfData(r.manifest.Name, r.manifest.Data)
 }
 
-// isComplete reports whether the manifest is genuine, and the Secret contains the confidential part with its digest.
+// isComplete reports whether the manifest is genuine and the Secret has the confidential part that the manifest names.
 func (r revision) isComplete() bool {
 	data, ok := unpacked(r.secret)
 	return ok && r.isGenuine() && contract.Digest(data) == r.manifest.Data[contract.KeyConfidential]

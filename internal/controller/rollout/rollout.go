@@ -123,8 +123,8 @@ func instanceNews(i *v1alpha1.WindowsInstance) []any {
 	if s.Activity != nil {
 		revision = s.Activity.Revision
 	}
-	return []any{s.Slot, i.Purpose(), revision, s.IsRequested(), s.FailedRevision, s.NodeName, s.Joined(), s.Phase,
-		i.Spec.RemovalPolicy}
+	return []any{s.Slot, i.Purpose(), revision, s.IsRequested(), s.FailedRevision, s.NodeName, s.Joined(),
+		s.Phase == v1alpha1.PhaseRemoving, i.Spec.RemovalPolicy}
 }
 
 func nodeNews(n *corev1.Node) policy.Fleet { return policy.NewFleet([]corev1.Node{*n}, nil, nil, nil) }

@@ -67,8 +67,8 @@ const (
 	maxCondition = 32768
 )
 
-// Assess writes the status. failed is how many nodes failed at the desired revision, because the status lists only some
-// of them. If the status of a condition doesn't change, its transition time doesn't change either.
+// Assess writes the status. It returns how many nodes failed at the desired revision, because the status lists only
+// some of them. If the status of a condition doesn't change, its transition time doesn't change either.
 func Assess(status *v1alpha1.WindowsMachineConfigStatus, f Facts) (failed int) {
 	status.ObservedGeneration = f.Generation
 	status.DesiredRevision = cmp.Or(f.DesiredRevision, status.DesiredRevision)

@@ -162,8 +162,8 @@ func (r *run) writeFile(ctx context.Context, path string) error {
 	return nil
 }
 
-// removeFile deletes a file. It also deletes the file's directory if the directory is empty, was created by us, and
-// isn't in state.Directories.
+// removeFile deletes a file. It also deletes the file's directory if we created the directory, if the directory is
+// empty, and if the function state.Directories doesn't list it.
 func (r *run) removeFile(ctx context.Context, path string) error {
 	if err := winos.UntilClosed(ctx.Done(), func() error { return r.host.Files.Remove(path) }); err != nil {
 		return fmt.Errorf("removing %s: %w", path, err)

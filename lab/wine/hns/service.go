@@ -123,7 +123,7 @@ const lowestVNI, highestVNI = 4096, 16_777_214
 
 // refuses(n) returns the reason why the network n can't be created. Nobody has tested which code Windows returns for a
 // VNI that is too low, or whether Windows accepts the VNI or the addresses of an existing network. This service refuses
-// them, so that the product also works if Windows refuses them.
+// them, so that tests show whether the product works even if Windows refuses them.
 func (s *Service) refuses(n network) error {
 	if !n.Subnet.IsValid() || !n.Subnet.Addr().Is4() {
 		return refusal{invalidNetwork, "network " + n.Name + " has no IPv4 subnet"}
