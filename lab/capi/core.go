@@ -2,7 +2,7 @@
 // provider whose machines are simulated Windows hosts.
 //
 // The core controllers, their CRDs and their webhooks are the genuine ones, pinned in lab/clusterapi. Tests of the
-// bootstrap provider use it.
+// bootstrap provider use this package.
 package capi
 
 import (
@@ -145,7 +145,7 @@ func (c *Core) untilHealthy(ctx context.Context, address string) error {
 			}
 			response, err := http.DefaultClient.Do(request)
 			if err != nil {
-				return false, nil //nolint:nilerr // they don't listen yet
+				return false, nil //nolint:nilerr // the core controllers don't listen yet
 			}
 			return response.StatusCode == http.StatusOK, response.Body.Close()
 		})
@@ -173,7 +173,7 @@ func (c *Core) Stop() error {
 	return nil
 }
 
-// installWebhooks applies the webhooks, at the address of the process.
+// installWebhooks creates the webhook configurations, and writes the address of the process into them.
 func installWebhooks(ctx context.Context, lab *cluster.Cluster, path, address string, ca []byte) error {
 	clients, err := kubernetes.NewForConfig(lab.Admin())
 	if err != nil {

@@ -118,7 +118,7 @@ func (i *Infrastructure) Host(machine string) *fleet.Host {
 	return i.hosts[machine]
 }
 
-// cluster sets a cluster to provisioned, with the address of the control plane.
+// The method cluster writes the control plane's address to a LabCluster, and marks the LabCluster as provisioned.
 func (i *Infrastructure) cluster(ctx context.Context, r reconcile.Request, server string) error {
 	c := Object(InfrastructureGroup, "v1", "LabCluster", r.Namespace, r.Name)
 	if err := i.client.Get(ctx, r.NamespacedName, c); err != nil {
@@ -140,7 +140,7 @@ func (i *Infrastructure) cluster(ctx context.Context, r reconcile.Request, serve
 	return i.provisioned(ctx, c)
 }
 
-// controlPlane reports that the lab's control plane is ready.
+// controlPlane marks a LabControlPlane as initialized, because the lab's control plane is already running.
 func (i *Infrastructure) controlPlane(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
 	c := Object(InfrastructureGroup, "v1", "LabControlPlane", r.Namespace, r.Name)
 	patch := client.RawPatch(types.MergePatchType,
@@ -156,7 +156,7 @@ func (i *Infrastructure) provisioned(ctx context.Context, o *unstructured.Unstru
 	return client.IgnoreNotFound(i.client.Status().Patch(ctx, o, client.MergeFrom(before)))
 }
 
-// poll is how often a LabMachine looks whether its Machine has bootstrap data.
+// poll is the interval at which the provider checks whether the Machine of a LabMachine has bootstrap data.
 const poll = 300 * time.Millisecond
 
 // machine takes the next step for a LabMachine.
@@ -209,7 +209,7 @@ func (i *Infrastructure) machine(ctx context.Context, r reconcile.Request) (reco
 	return reconcile.Result{}, i.provisioned(ctx, m)
 }
 
-// boot takes a host from the stock and runs the bootstrap data on it. A repeated call does nothing.
+// If neverBoots is false, boot takes a host from the stock and runs script on it. A repeated call does nothing.
 func (i *Infrastructure) boot(ctx context.Context, machine, script string, neverBoots bool) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -234,7 +234,7 @@ func (i *Infrastructure) boot(ctx context.Context, machine, script string, never
 	return nil
 }
 
-// off switches the host of a LabMachine off.
+// The method off switches off the host of a LabMachine.
 func (i *Infrastructure) off(machine string) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()

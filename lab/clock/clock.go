@@ -7,8 +7,8 @@ import (
 	"unsafe"
 )
 
-// words is the internal representation of time.Time. wall contains a flag, 33 bits of seconds since 1885 and 30 bits of
-// nanoseconds: the wall clock. ext is the monotonic clock.
+// words is the internal representation of time.Time. wall is the wall clock: a flag, 33 bits for seconds since 1885,
+// and 30 bits for nanoseconds. ext is the monotonic clock.
 type words struct {
 	wall uint64
 	ext  int64

@@ -136,7 +136,7 @@ func (c *Cloud) setOf(ctx context.Context, object client.Object) []reconcile.Req
 	return nil
 }
 
-// Spoil injects a fault into the next count Machines of a MachineSet.
+// Spoil injects a fault into Machines that a MachineSet creates from now on. count is the number of these Machines.
 func (c *Cloud) Spoil(set string, fault Fault, count int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

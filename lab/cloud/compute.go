@@ -144,7 +144,7 @@ func (c *compute) boot(ctx context.Context, lease *fleet.Lease, options fleet.Ho
 	return host, nil
 }
 
-// tell reports the state of an instance to its Machine.
+// tell stores the address and the host of an instance, and triggers a reconcile of its Machine.
 func (c *compute) tell(i *instance, address netip.Addr, host *fleet.Host) {
 	c.mu.Lock()
 	i.address, i.host = address, host

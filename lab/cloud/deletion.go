@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	// excludeDraining on a Machine skips the drain.
+	// If a Machine has the annotation excludeDraining, its Node isn't drained.
 	excludeDraining = "machine.openshift.io/exclude-node-draining"
 	// lookAgain is the interval at which the machine API polls pods during a drain, and instances that are shutting
 	// down.
@@ -87,8 +87,8 @@ func (m *machines) own(ctx context.Context, machine *machinev1beta1.Machine) (*c
 	return node, nil
 }
 
-// drain cordons a Node and evicts its pods, and reports whether they have ended. It doesn't wait for an unreachable
-// Node.
+// drain cordons a Node and evicts its pods, and reports whether the pods have ended. If the Node isn't Ready, drain
+// doesn't wait for the pods.
 func (m *machines) drain(ctx context.Context, node *corev1.Node) (drained bool, err error) {
 	if !node.Spec.Unschedulable {
 		patch := client.MergeFrom(node.DeepCopy())
@@ -119,7 +119,7 @@ func (m *machines) drain(ctx context.Context, node *corev1.Node) (drained bool, 
 	return drained || !policy.IsReady(node), nil
 }
 
-// stays reports whether drains ignore a pod.
+// The function stays reports whether a drain ignores a pod.
 func stays(pod *corev1.Pod) bool {
 	if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
 		return true

@@ -120,7 +120,7 @@ func (m *machines) userData(ctx context.Context, machine *machinev1beta1.Machine
 	return string(data), nil
 }
 
-// identify writes the data that the machine API knows after it has created an instance.
+// identify writes the instance's provider ID and state to the Machine, as the machine API does.
 func (m *machines) identify(ctx context.Context, machine *machinev1beta1.Machine, instance description) error {
 	wanted := machine.DeepCopy()
 	if instance.fault != FaultNoProviderID {

@@ -106,7 +106,7 @@ func surplus(machines []machinev1beta1.Machine, count int) []machinev1beta1.Mach
 	return sorted[:min(count, len(sorted))]
 }
 
-// weight returns the priority of keeping a Machine.
+// weight returns how important a Machine is: Machines with a lower weight are deleted first.
 func weight(machine *machinev1beta1.Machine) int {
 	_, marked := machine.Annotations[DeleteAnnotation]
 	switch {
@@ -120,7 +120,7 @@ func weight(machine *machinev1beta1.Machine) int {
 	return 3
 }
 
-// The method count writes the status. It requeues when a Ready Node hasn't been Ready for long enough.
+// The method count writes the status. If a Node hasn't been Ready for long enough, count requeues.
 func (s *sets) count(ctx context.Context, set *machinev1beta1.MachineSet,
 	machines []machinev1beta1.Machine) (reconcile.Result, error) {
 	wanted := set.DeepCopy()

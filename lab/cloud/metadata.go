@@ -24,7 +24,7 @@ func NodeName(platform configv1.PlatformType, hostname string, address netip.Add
 }
 
 // Metadata returns the metadata service of the platform for a host, or nil if the platform has no relevant service.
-// routed means that the host needs a dedicated route to it.
+// routed means that the host needs a dedicated route to the service.
 func Metadata(platform configv1.PlatformType, nodeName, providerID string) (service http.Handler, routed bool) {
 	switch platform {
 	case configv1.AWSPlatformType:

@@ -33,7 +33,7 @@ type Setup struct {
 
 // Evaluate returns the effect of the user data at boot. It returns an error if PowerShell can't parse the script,
 // because PowerShell then runs nothing of the script. It also returns an error for a wrapping that the agent of the
-// platform doesn't support. authorized are the keys of the host before the boot, from its image or an earlier boot.
+// platform doesn't support. `authorized` contains the host's keys before the boot, from its image or an earlier boot.
 func Evaluate(platform configv1.PlatformType, userData string, authorized []byte) (Setup, error) {
 	script, persist, err := unwrap(platform, userData)
 	if err != nil {
@@ -60,8 +60,8 @@ func Evaluate(platform configv1.PlatformType, userData string, authorized []byte
 	return setup, nil
 }
 
-// unwrap extracts the script like the agent of the platform. On Azure, the machine API passes a whole file to
-// PowerShell, once. Google's agent runs its startup script at every boot. The other agents search for tags.
+// unwrap extracts the script like the agent of the platform. On Azure, the whole user data is a script that runs once.
+// On Google Cloud, it is a script that runs at every boot. The agents of other platforms search for tags.
 func unwrap(platform configv1.PlatformType, userData string) (script string, persist bool, err error) {
 	switch platform {
 	case configv1.AzurePlatformType:

@@ -6,8 +6,8 @@ import (
 	"github.com/windows-nodes/wmco/lab/port"
 )
 
-// auditPolicy writes one line for each request: for a watch at its begin and at its end, for other requests when they
-// are answered.
+// With auditPolicy, the API server logs each request when it answers the request. Exception: it logs a watch twice,
+// when the watch begins and when it ends.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]

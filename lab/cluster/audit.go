@@ -28,8 +28,8 @@ type Request struct {
 	UserAgent string
 	// Code is the HTTP status: 403 if the request was refused.
 	Code int
-	// Allowed reports whether the authorizer allowed the request. Reason names the rule; for RBAC, these are the
-	// binding and the role.
+	// Allowed reports whether the authorizer allowed the request. Reason names the rule. For RBAC, it names the binding
+	// and the role.
 	Allowed bool
 	Reason  string
 	// Received is the time of the request.
@@ -53,7 +53,7 @@ func (r Request) IsWrite() bool {
 type UserVerb struct{ User, Verb string }
 
 // CountRequests counts the requests in an audit log, per user and verb. filter selects the requests to count; nil
-// selects all. The API server may be writing the file: all requests that were answered before the call are counted.
+// selects all. It counts all requests answered before the call, even if the API server is still writing.
 func CountRequests(file string, filter func(r Request) bool) (map[UserVerb]int, error) {
 	counts := map[UserVerb]int{}
 	for request, err := range Requests(file) {
@@ -83,7 +83,7 @@ func Requests(file string) iter.Seq2[Request, error] {
 	}
 }
 
-// readRequests passes the requests of a log to yield until yield returns false.
+// readRequests passes the requests of a log to `yield` until `yield` returns false.
 func readRequests(log io.Reader, yield func(Request, error) bool) error {
 	lines := bufio.NewReader(log)
 	begun := map[string]bool{} // IDs of watches that were yielded and haven't ended

@@ -73,7 +73,7 @@ func (c *Cluster) Baseline(ctx context.Context) (*Baseline, error) {
 	return b, b.settle(ctx)
 }
 
-// settle reads all objects until nothing changes: controllers finish their work on newly installed objects.
+// settle reads all objects repeatedly until nothing changes, because controllers may still change new objects.
 func (b *Baseline) settle(ctx context.Context) error {
 	settled := func(ctx context.Context) (is bool, err error) {
 		before := b.objects
@@ -215,7 +215,7 @@ func (b *Baseline) remove(ctx context.Context, ref reference, object *unstructur
 	return nil
 }
 
-// put restores an object. now is the current object, or nil if it was deleted.
+// put restores an object. `now` is the current object, or nil if it was deleted.
 func (b *Baseline) put(ctx context.Context, ref reference, before, now *unstructured.Unstructured) error {
 	want := before.DeepCopy()
 	want.SetManagedFields(nil)

@@ -80,7 +80,7 @@ func BuildExtra(ctx context.Context, options BuildOptions, name string) (path st
 }
 
 // BuildOther returns the path of a program of another nested module. If the program isn't in the cache, BuildOther
-// builds it. module is the folder of the module, pkg the main package, and tags are separated by commas.
+// builds it. module is the folder of the module. pkg is the main package. tags are separated by commas.
 func BuildOther(ctx context.Context, options BuildOptions, module, name, pkg, tags string) (path string, err error) {
 	b, err := newBuilder(ctx, options, module)
 	if err != nil {
@@ -93,9 +93,9 @@ func BuildOther(ctx context.Context, options BuildOptions, module, name, pkg, ta
 	return b.path(name), nil
 }
 
-// Build returns the programs of the control plane and builds those that aren't in the cache: some minutes on two cores
-// the first time, milliseconds later. If two labs call it concurrently, one builds and the other waits. A build that is
-// cancelled or fails leaves no partial program.
+// Build returns the programs of the control plane and builds those that aren't in the cache. The first build takes some
+// minutes on two cores. If the cache is complete, Build takes milliseconds. If two labs call it concurrently, one
+// builds and the other waits. A build that is cancelled or fails leaves no partial program.
 func Build(ctx context.Context, options BuildOptions) (Binaries, error) {
 	b, err := newBuilder(ctx, options, controlPlaneModule)
 	if err != nil {
@@ -286,7 +286,7 @@ func (b *builder) buildMissing(ctx context.Context) error {
 	return nil
 }
 
-// named formats the names of programs for messages.
+// The function named returns the names of programs as a text for messages.
 func named(programs []program) string {
 	var names []string
 	for _, p := range programs {
@@ -331,8 +331,8 @@ func (b *builder) buildAll(ctx context.Context, programs []program, linkerFlags 
 	return b.install(temporary, programs)
 }
 
-// stale lists the packages that a build has to compile because they aren't in the cache of the go command. Earlier
-// builds of the lab or the operator fill this cache.
+// The method stale returns the packages that a build has to compile because they aren't in the cache of the go command.
+// Earlier builds of the lab or the operator fill this cache.
 func (b *builder) stale(ctx context.Context, flags, packages []string) ([]string, error) {
 	args := slices.Concat([]string{"list", "-e", "-deps", "-f", "{{if .Stale}}{{.ImportPath}}{{end}}"}, flags, packages)
 	output, err := b.goTool(ctx, args...).Output()
@@ -387,8 +387,8 @@ func (b *builder) sayf(format string, args ...any) {
 	fmt.Fprintf(b.progress, "lab: %s\n", strings.TrimRight(fmt.Sprintf(format, args...), "\n"))
 }
 
-// The function every calls the function say once per interval, until the returned function stop is called. stop returns
-// after the last call of say.
+// The function every calls `say` once per interval until the returned function is called. The returned function waits
+// until the last call of `say` has ended.
 func every(interval time.Duration, say func()) (stop func()) {
 	ticker := time.NewTicker(interval)
 	quit, ended := make(chan struct{}), make(chan struct{})

@@ -45,7 +45,7 @@ func (o *buildOutput) Write(p []byte) (int, error) {
 	}
 }
 
-// left describes how much is left to compile, and the package that was started last.
+// The method left describes how much is left to compile, and the package that was started last.
 func (o *buildOutput) left() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()

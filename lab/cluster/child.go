@@ -7,7 +7,7 @@ import (
 
 // StartChild starts a command that ends when the calling process ends for any reason. This works only on Linux. On
 // other platforms, the command is a normal child. StartChild changes the SysProcAttr of the command and sets its
-// Cancel. The caller calls the returned function wait once. This function returns when the command has ended.
+// Cancel. The caller must call the returned function once. That function returns when the command has ended.
 //
 // One dedicated OS thread starts the command and waits for it. The kernel ends such a child when the thread that forked
 // it ends, not when the process ends, and the Go runtime ends idle threads at any time. The dedicated thread exists

@@ -41,8 +41,8 @@ type Cluster struct {
 	stopped bool
 }
 
-// startAttempts limits how often a start is repeated with other ports. A second conflict in a row is rare. A third has
-// another cause.
+// startAttempts is the maximum number of attempts to start, each with different ports. Two port conflicts in a row are
+// rare. Three have a different cause.
 const startAttempts = 3
 
 // Start builds the missing programs, starts etcd, the API server and the controller manager, and returns when the API

@@ -16,13 +16,13 @@ const nodeMonitorPeriod = 2 * time.Second
 const signingDuration = "--cluster-signing-duration="
 
 // controllers lists the controllers of lab/controlplane/controllermanager to run. The approving controller and the
-// controller that assigns podCIDRs run only with kubeadm. On OpenShift, other components do both.
+// controller that assigns podCIDRs run only with kubeadm. On OpenShift, other components do their work.
 func controllers(kubeadm bool) []string {
 	all := []string{
 		"certificatesigningrequest-signing-controller",
 		"certificatesigningrequest-cleaner-controller",
 		"clusterrole-aggregation-controller",
-		"daemonset-controller", // this and the next four create objects that a drain must handle
+		"daemonset-controller", // this and the next four are for tests of drains
 		"deployment-controller",
 		"replicaset-controller",
 		"disruption-controller",
@@ -44,8 +44,8 @@ func controllers(kubeadm bool) []string {
 	return all
 }
 
-// controllerManagerComponent runs all controllers with one administrator's identity. A separate account for each would
-// cost seconds per start without any benefit for testing the operator.
+// controllerManagerComponent runs all controllers with one administrator's identity. A separate account for each
+// controller would cost seconds per start without any benefit for testing the operator.
 func controllerManagerComponent(o Options, w *workspace, f files, p port.Port) component {
 	grace := o.NodeMonitorGrace
 	return component{

@@ -96,8 +96,8 @@ func installCRD(ctx context.Context, client clientset.Interface, definition crdD
 	return nil
 }
 
-// established reports whether the API server has accepted the CRD. If another CRD uses its names, established returns
-// an error, because waiting would not help.
+// The function established reports whether the API server has accepted the CRD. If another CRD uses its names,
+// established returns an error, because waiting would not help.
 func established(crd *apiextensionsv1.CustomResourceDefinition) (bool, error) {
 	for _, condition := range crd.Status.Conditions {
 		if condition.Type == apiextensionsv1.NamesAccepted && condition.Status == apiextensionsv1.ConditionFalse {
@@ -110,8 +110,8 @@ func established(crd *apiextensionsv1.CustomResourceDefinition) (bool, error) {
 	return false, nil
 }
 
-// served reports whether discovery lists the resource in each served version. Clients use discovery to map kinds to
-// resources, and discovery is updated slightly after the CRD is established.
+// The function served reports whether discovery lists the resource in each served version. Clients use discovery to map
+// kinds to resources, and discovery is updated slightly after the CRD is established.
 func served(client discovery.DiscoveryInterface, crd *apiextensionsv1.CustomResourceDefinition) (bool, error) {
 	for _, version := range crd.Spec.Versions {
 		if !version.Served {

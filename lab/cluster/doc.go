@@ -9,5 +9,5 @@
 //	defer lab.Stop()
 //
 // The cluster never schedules a pod and never approves a certificate request. The package installs no objects of
-// OpenShift, which is up to its caller. The operator and the daemon never import it.
+// OpenShift: its callers do this. The operator and the daemon never import the package.
 package cluster

@@ -84,8 +84,8 @@ func controllersWork(ctx context.Context, client kubernetes.Interface) error {
 	return err
 }
 
-// untilHealthy calls the function ask until ask returns nil, any component has ended, or ctx is done. If a component
-// has ended, the error is about that component, because other components can't become healthy without it.
+// untilHealthy calls `ask` until it returns nil, any component has ended, or ctx is done. If a component has ended, the
+// error is about that component, because other components can't become healthy without it.
 func (c *Cluster) untilHealthy(ctx context.Context, p *process, ask func(ctx context.Context) error) error {
 	ticker := time.NewTicker(healthPoll)
 	defer ticker.Stop()

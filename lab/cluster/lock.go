@@ -11,9 +11,9 @@ import (
 // noticeable delay nor load.
 const lockPoll = 250 * time.Millisecond
 
-// acquire takes the lock for the file at path. If another process holds the lock, acquire waits, and calls the function
-// waiting with the elapsed time once per progressInterval. The lock ends when release is called or the process ends.
-// The file stays: if it were deleted, two processes could lock two different files with the same name.
+// acquire takes the lock for the file at path. If another process holds the lock, acquire waits, and calls `waiting`
+// with the time so far once per progressInterval. The lock ends when release is called or the process ends. The file
+// stays: if it were deleted, two processes could lock two different files with the same name.
 func acquire(ctx context.Context, path string, waiting func(waited time.Duration)) (release func(), err error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {

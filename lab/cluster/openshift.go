@@ -41,9 +41,9 @@ func OpenShiftCRDDirs(ctx context.Context, groupVersions ...string) ([]string, e
 	return dirs, nil
 }
 
-// OpenShiftDefault is a Filter, or a part of one. It selects the CRDs of a self-managed OpenShift cluster with the
-// default feature set, by the same annotations as the installer of OpenShift. CRDs without these annotations, such as
-// the CRDs of this project, are not selected.
+// OpenShiftDefault is a function for CRDOptions.Filter. It selects the CRDs of a self-managed OpenShift cluster with
+// the default feature set, by the same annotations as the installer of OpenShift. CRDs without these annotations, such
+// as the CRDs of this project, are not selected.
 func OpenShiftDefault(crd *apiextensionsv1.CustomResourceDefinition) bool {
 	if crd.Annotations["include.release.openshift.io/self-managed-high-availability"] != "true" {
 		return false

@@ -17,7 +17,8 @@ func BuildScheduler(ctx context.Context, options BuildOptions) (path string, err
 }
 
 // StartScheduler starts kube-scheduler, and builds it if it isn't in the cache. It returns when kube-scheduler is
-// healthy. kube-scheduler runs until Stop. Start doesn't start it, because only tests of pod placement need it.
+// healthy. kube-scheduler runs until Stop or StopScheduler. Start doesn't start it, because only tests of pod placement
+// need it.
 func (c *Cluster) StartScheduler(ctx context.Context, progress io.Writer) error {
 	path, err := BuildScheduler(ctx, BuildOptions{Progress: progress})
 	if err != nil {

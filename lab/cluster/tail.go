@@ -13,8 +13,8 @@ import (
 // long lines.
 const tailBytes = 8 << 10
 
-// lastLines returns the last n lines of a file, from at most tailBytes of its end. The first of these lines can be cut.
-// For a missing file, it returns nothing.
+// lastLines returns the last n lines of a file. It reads at most the last tailBytes bytes, and omits a line that they
+// contain only partly. For a missing file, it returns nothing.
 func lastLines(path string, n int) ([]string, error) {
 	file, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {

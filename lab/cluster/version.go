@@ -11,9 +11,9 @@ import (
 // kubernetesModule is the module whose version the control plane reports.
 const kubernetesModule = "k8s.io/kubernetes"
 
-// linkerFlags returns the -ldflags value: no symbol tables, and the version of the pinned module, which a plain go
-// build would report as v0.0.0-master. The build date is the date of the module, so that the same pins produce the same
-// programs.
+// linkerFlags returns the -ldflags value: no symbol tables, and the version of the pinned module. Without these flags,
+// the programs would report v0.0.0-master. The build date is the date of the module, so that the same pins produce the
+// same programs.
 func (b *builder) linkerFlags(ctx context.Context) (string, error) {
 	output, err := b.goTool(ctx, "list", "-mod=readonly", "-m", "-json", kubernetesModule).Output()
 	if err != nil {

@@ -130,7 +130,7 @@ func (w *workspace) remove() error {
 }
 
 // sweepAbandoned removes the directories of killed labs. It ignores directories that it can't remove, such as
-// another user's.
+// directories of other users.
 func sweepAbandoned(folder string) {
 	if !fileLocksWork {
 		return

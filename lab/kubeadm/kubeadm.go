@@ -1,5 +1,5 @@
-// Package kubeadm makes a local control plane look like a cluster that kubeadm configured: the real kubeadm writes
-// its objects.
+// Package kubeadm makes a local control plane look like a cluster that kubeadm configured: the real kubeadm writes the
+// cluster's objects.
 //
 // The lab and the tests use it. It installs nothing of OpenShift. Product code never imports it.
 package kubeadm
@@ -22,7 +22,7 @@ import (
 // PodNetwork is the prefix of pods, as in flannel's own manifests.
 const PodNetwork = "10.244.0.0/16"
 
-// configuration is for the phases below. advertiseAddress is in a network reserved for documentation. kubeadm
+// configuration is what Install passes to kubeadm. advertiseAddress is in a network reserved for documentation. kubeadm
 // refuses the loopback address, and the lab doesn't read the files that kubeadm writes this address to.
 const configuration = `apiVersion: kubeadm.k8s.io/v1beta4
 kind: InitConfiguration

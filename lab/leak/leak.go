@@ -26,7 +26,7 @@ func Find(options ...goleak.Option) error {
 	return err
 }
 
-// waiting waits until the goroutines have ended.
+// waiting is a TestingM that waits after the tests until the goroutines have ended.
 type waiting struct {
 	goleak.TestingM
 	options []goleak.Option

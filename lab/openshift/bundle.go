@@ -26,9 +26,8 @@ import (
 // ownerLabel is a label of objects that OLM creates. Its value is the name of their ClusterServiceVersion.
 const ownerLabel = "olm.owner"
 
-// bundled lists the kinds that OLM installs from a bundle in every supported release (OLM's documentation,
-// "Packaging additional objects"). OLM refuses a bundle with other kinds. The value is true for kinds with a
-// namespace.
+// bundled returns the kinds that OLM installs from a bundle in every supported release (OLM's documentation, "Packaging
+// additional objects"). OLM refuses a bundle with other kinds. The value is true for kinds with a namespace.
 func bundled() map[string]bool {
 	return map[string]bool{
 		"ConfigMap": true, "CustomResourceDefinition": false, "ClusterRole": false, "ClusterRoleBinding": false,
@@ -59,10 +58,10 @@ type csv struct {
 }
 
 // InstallBundle installs a bundle by OLM's rules for registry+v1, like a Subscription in an OperatorGroup of one
-// namespace. It creates the suggested namespace, the bundle's other objects, the rights of the ServiceAccounts in
-// the ClusterServiceVersion, the Deployment, and the OperatorCondition. It moves objects with a namespace to this
-// namespace, and refuses objects of unsupported kinds. It deletes the rights of the replaced ClusterServiceVersion.
-// It applies nothing else. It returns the name of the ClusterServiceVersion and the container of the Deployment.
+// namespace. It creates the suggested namespace, the bundle's other objects, the rights of the ServiceAccounts in the
+// ClusterServiceVersion, the Deployment, and the OperatorCondition. It moves objects with a namespace to the suggested
+// namespace. It refuses objects of unsupported kinds. It deletes the rights of the replaced ClusterServiceVersion. It
+// applies nothing else. It returns the name of the ClusterServiceVersion and the container of the Deployment.
 func InstallBundle(ctx context.Context, config *rest.Config, dir string) (name string, _ corev1.Container, err error) {
 	root, err := cluster.ModuleRoot()
 	if err != nil {
@@ -161,8 +160,8 @@ func readBundle(dir string) (csv, []*unstructured.Unstructured, error) {
 	return version, objects, nil
 }
 
-// installs returns the rights in a ClusterServiceVersion, the ServiceAccounts that get them, and its Deployments. The
-// lab has no kubelet that starts the Deployments' pods.
+// The method installs returns the rights in a ClusterServiceVersion, the ServiceAccounts that get them, and its
+// Deployments. The lab has no kubelet that starts the Deployments' pods.
 func (v csv) installs(namespace string) ([]*unstructured.Unstructured, error) {
 	labels := map[string]string{ownerLabel: v.Metadata.Name}
 	var typed []runtime.Object

@@ -22,8 +22,8 @@ const OverlayApproved = "AutoApproved"
 // overlayUser is the user name of OVN-Kubernetes' programs on a node, without the node's name.
 const overlayUser = "system:ovn-node:"
 
-// ApproveOverlays simulates the approver of OVN-Kubernetes. It approves the certificate of a node's hybrid overlay
-// if the node's kubelet requests it. It runs until ctx ends.
+// ApproveOverlays simulates the approver of OVN-Kubernetes. It approves a request for the certificate of a node's
+// hybrid overlay if the requester is the node's kubelet. It runs until ctx ends.
 func ApproveOverlays(ctx context.Context, config *rest.Config) error {
 	clients, err := kubernetes.NewForConfig(config)
 	if err != nil {

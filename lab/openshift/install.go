@@ -80,7 +80,7 @@ func SetPlatform(ctx context.Context, config *rest.Config, options Options) erro
 	return nil
 }
 
-// names lists the CRDs of the objects that the operator reads and writes.
+// names returns the CRDs of the objects that the operator reads and writes.
 func names() []string {
 	return []string{
 		"infrastructures.config.openshift.io", "networks.config.openshift.io", "proxies.config.openshift.io",

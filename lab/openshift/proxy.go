@@ -33,10 +33,10 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// FollowProxy simulates the cluster network operator for the cluster-wide proxy. It writes the Proxy's status, with
-// the destinations that must never use a proxy. It also copies the bundle that the Proxy's spec names to every
-// ConfigMap with the injection label. (The real operator adds its distribution's CAs to the bundle.) Like the real
-// operator, it injects nothing while the bundle is absent or can't be parsed. It runs until ctx ends.
+// FollowProxy simulates the cluster network operator for the cluster-wide proxy. It writes the Proxy's status, with the
+// destinations that must never use a proxy. To every ConfigMap with the injection label, it writes the bundle that the
+// Proxy's spec names, followed by the result of systemBundle. Like the real operator, it injects nothing while the
+// bundle is absent or can't be parsed. It runs until ctx ends.
 func FollowProxy(ctx context.Context, config *rest.Config) error {
 	scheme, err := newScheme()
 	if err != nil {
@@ -104,8 +104,8 @@ func followOnce(ctx context.Context, c client.Client, system string) error {
 	return nil
 }
 
-// systemBundle returns a stand-in for the default trust of Linux nodes, which the cluster network operator adds: about
-// 150 certificates. Now and then, a certificate is expired.
+// systemBundle returns a valid and an expired certificate. They stand for the default trust of Linux nodes, which the
+// cluster network operator adds: about 150 certificates, of which some are expired at times.
 func systemBundle() (string, error) {
 	var all strings.Builder
 	for name, until := range map[string]time.Duration{"lab system": 24 * time.Hour, "lab system, expired": -time.Hour} {

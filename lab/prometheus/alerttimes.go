@@ -16,8 +16,8 @@ import (
 var durations = regexp.MustCompile(`([\[:]|\boffset )([0-9][0-9a-z]*)\b`)
 
 // ScaleAlertTimes shortens the durations of each alert in PrometheusRules, so that the alert's longest duration becomes
-// the parameter longest. It divides the alert's "for" duration, and the ranges and offsets of its expression, by the
-// same factor. Everything else stays unchanged, including recording rules. It returns the factor of each alert.
+// equal to `longest`. It divides the alert's "for" duration, and the ranges and offsets of its expression, by the same
+// factor. Everything else stays unchanged, including recording rules. It returns the factor of each alert.
 func ScaleAlertTimes(manifests []byte, longest time.Duration) (_ []byte, factors map[string]float64, err error) {
 	documents, factors := bytes.Split(manifests, []byte("\n---\n")), map[string]float64{}
 	for i, document := range documents {

@@ -36,7 +36,7 @@ type Options struct {
 	Nodes string
 	// Interval is the interval between scrapes and between evaluations. Hold is how long an alert's condition must
 	// hold. Both replace the values in the manifests, because a test can't wait for half an hour. If Hold is zero, the
-	// values in the manifests are used: see ScaleAlertTimes.
+	// alerts keep the times in the manifests: see ScaleAlertTimes.
 	Interval, Hold time.Duration
 	// Progress receives the lines of a build. Nil discards them.
 	Progress io.Writer

@@ -17,8 +17,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/registry"
 )
 
-// Internet is an HTTPS proxy to a single registry with a public name, such as ghcr.io. Commands that name a public
-// registry run unchanged, but can't reach the real registry. The proxy stops when its test ends.
+// Internet is an HTTPS proxy to a single registry with a public name, such as ghcr.io. With the proxy, commands that
+// name a public registry run unchanged, but never reach the real registry. The proxy stops when its test ends.
 type Internet struct {
 	// Proxy is the URL of the proxy, for HTTPS_PROXY.
 	Proxy *url.URL
@@ -33,8 +33,8 @@ type Internet struct {
 	refused     []string
 }
 
-// StartInternet starts such a proxy, and an empty registry behind it. Everyone can pull from the registry. A push needs
-// a login of the form user:password.
+// StartInternet starts a proxy, and an empty registry behind it. Everyone can pull from the registry. A push needs a
+// login of the form user:password.
 func StartInternet(t *testing.T, by *CA, host, login string) *Internet {
 	t.Helper()
 	i := &Internet{Host: host, login: login, connections: make(chan net.Conn), closed: make(chan struct{})}

@@ -28,8 +28,8 @@ func BuildOperator(ctx context.Context, dir, version string) (string, error) {
 	return path, nil
 }
 
-// Upgrade stops the operator and starts the next build, as its Deployment would. If operator or payload is empty, this
-// part doesn't change.
+// Upgrade stops the operator and starts the next build, as its Deployment would. If operator is empty, the program
+// stays the same. If payload is empty, the payload stays the same.
 func (s *Scene) Upgrade(ctx context.Context, operator, payload string) error {
 	if err := s.Operator.Stop(); err != nil {
 		return err

@@ -66,7 +66,7 @@ func (c *confinement) apply(cmd *exec.Cmd) {
 	}
 }
 
-// secret writes a file that only the operator's process and the user of the scene can read.
+// The method secret writes a file that only the operator's process and the user of the scene can read.
 func (c *confinement) secret(path string, content []byte) error {
 	if err := os.WriteFile(path, content, 0o600); err != nil || c.user == 0 {
 		return err
@@ -128,7 +128,7 @@ func copyFile(from, to string) (err error) {
 	return errors.Join(err, target.Close())
 }
 
-// readable reports whether all users can read a file or a whole directory.
+// The function readable reports whether all users can read a file or a whole directory.
 func readable(path string) bool {
 	if !passable(filepath.Dir(path)) {
 		return false
@@ -146,7 +146,7 @@ func readable(path string) bool {
 	return err == nil
 }
 
-// passable reports whether all users can traverse a directory and all its parents.
+// The function passable reports whether all users can traverse a directory and all its parents.
 func passable(dir string) bool {
 	dir, err := filepath.Abs(dir)
 	if err != nil {

@@ -102,10 +102,10 @@ func (s state) unsettled(hosts int) (behind []string) {
 	return behind
 }
 
-// isGivenUp reports whether kubelet has given up a pending request for its first certificate, because the token of the
-// request belongs to a join that has ended. For example, kubelet didn't get the response to its request, and sent a
-// second request with a new key. The operator never denies the first request, because other approvers may still approve
-// it.
+// isGivenUp reports whether kubelet has given up a pending request for its first certificate. This is the case if the
+// token of the request belongs to a join that has ended. For example, kubelet didn't get the response to its request,
+// and sent a second request with a new key. The operator never denies the first request, because other approvers may
+// still approve it.
 func (s state) isGivenUp(request *certificatesv1.CertificateSigningRequest) bool {
 	token := policy.CredentialOf(request)
 	if token == "" || !policy.IsFirstKubeletRequest(request, contract.BootstrapUser(s.namespace)) {
@@ -116,8 +116,8 @@ func (s state) isGivenUp(request *certificatesv1.CertificateSigningRequest) bool
 	})
 }
 
-// pending describes a pending request. The description includes the node and the credential, because the name of the
-// requester is the same for all hosts that join.
+// The function pending describes a pending request. The description includes the node and the credential, because the
+// name of the requester is the same for all hosts that join.
 func pending(request *certificatesv1.CertificateSigningRequest) string {
 	line := fmt.Sprintf("certificate request %s of %s is pending since %s", request.Name, request.Spec.Username,
 		request.CreationTimestamp.UTC().Format(time.TimeOnly))

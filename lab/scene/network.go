@@ -16,7 +16,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/fleet"
 )
 
-// externalNetwork is the name of the HNS network that other software than the operator manages.
+// externalNetwork is the name of the HNS network that a program other than the operator manages.
 const externalNetwork = "Calico"
 
 // externalDir is the directory with the files of the external network on a host.

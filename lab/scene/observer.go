@@ -252,7 +252,7 @@ func (o *Observer) sawNode(object *corev1.Node, now time.Time) {
 	o.sawService(before, n, now)
 }
 
-// sawService updates the statistics after a change of a node. before is the state of the node before the change.
+// sawService updates the statistics after a change of a node. `before` is the state of the node before the change.
 func (o *Observer) sawService(before Observed, n *Observed, now time.Time) {
 	if before.Serves && !n.Serves {
 		n.absentSince = now
@@ -276,7 +276,7 @@ func (o *Observer) sawService(before Observed, n *Observed, now time.Time) {
 	o.any = longer(o.any, o.which(func(n *Observed) bool { return !n.Serves }))
 }
 
-// The method `which` returns the names of the nodes for which the function kind returns true.
+// The method `which` returns the names of the nodes for which `kind` returns true.
 func (o *Observer) which(kind func(n *Observed) bool) (names []string) {
 	for _, name := range slices.Sorted(maps.Keys(o.nodes)) {
 		if kind(o.nodes[name]) {
@@ -293,7 +293,7 @@ func longer(a, b []string) []string {
 	return a
 }
 
-// ours reports whether the operator disrupts a node.
+// The function ours reports whether the operator disrupts a node.
 func ours(node *corev1.Node, n *Observed) bool {
 	_, turn := node.Labels[contract.UpgradingLabel]
 	_, cordon := node.Annotations[contract.CordonedAnnotation]
@@ -316,8 +316,8 @@ func (o *Observer) sawStaging(before Observed, n *Observed, now time.Time) {
 }
 
 // left is a pod that, according to the observer, was still on a cordoned node when the node started to change. Nodes
-// and pods are watched separately, so the pod may already have ended at that time. The observer decides this by the
-// resource version of the pod's deletion.
+// and pods are watched separately, so the pod may in fact have ended earlier. To find out, the observer later checks
+// the resource version of the pod's deletion.
 type left struct {
 	pod, what string
 	// revision is the resource version of the Node after the change.

@@ -19,7 +19,7 @@ import (
 // payloadVersion is the version of the stand-ins in the initial payload.
 const payloadVersion = "v1.36.3"
 
-// WritePayload fills dir with a payload of stand-ins, which are small files. It omits the parts in without.
+// WritePayload fills dir with a payload of stand-ins, which are small files. It omits the parts in `without`.
 func WritePayload(dir string, without ...string) error {
 	return assemble(dir, payloadVersion, nil, without)
 }

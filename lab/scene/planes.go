@@ -32,7 +32,7 @@ type kind struct{ kubernetes, flannel bool }
 
 func kindOf(o Options) kind { return kind{kubernetes: o.Kubernetes, flannel: o.flannel()} }
 
-// lends reports whether a scene with these options can use a control plane of the pool.
+// The method lends reports whether a scene with these options can use a control plane of the pool.
 func (p *Planes) lends(o Options) bool {
 	return p != nil && !o.Keep && o.Bundle == "" && o.OLM == "" && o.SigningDuration == 0 && o.Computer == nil &&
 		o.Namespace == contract.OperatorNamespace

@@ -53,8 +53,8 @@ type Options struct {
 	// Hosts contains the options of the hosts that the scene starts with. The scene sets its fields AuthorizedKey and
 	// Programs.
 	Hosts fleet.Options
-	// Computer creates a computer that a host uses instead of a simulated machine. reach lists servers on this computer
-	// that programs on the host must be able to connect to. Computer may be nil.
+	// Computer creates a computer that a host uses instead of a simulated machine. `reach` lists servers on this
+	// computer that programs on the host must be able to connect to. Computer may be nil.
 	Computer func(ctx context.Context, hostname string, address netip.Addr, reach []netip.AddrPort) (fleet.Computer,
 		error)
 	// Settings is the initial spec of the WindowsMachineConfig. If it is nil, the scene creates no
@@ -74,7 +74,7 @@ type Options struct {
 	Keep bool
 	// Progress receives a line of text for each step. It may be nil.
 	Progress io.Writer
-	// AnyKubectl is the field of cluster.BuildOptions.
+	// AnyKubectl has the same meaning as in cluster.BuildOptions.
 	AnyKubectl bool
 	// Debug makes the operator log in detail.
 	Debug bool

@@ -14,10 +14,10 @@ import (
 	"github.com/windows-nodes/wmco/lab/openshift"
 )
 
-// ship applies the manifests in config/lab, which `kubectl kustomize` builds as for a real cluster. config/lab is the
-// complete installation with two exceptions. It has no Deployment, because the operator runs as a process. It has no
-// monitoring objects, because the lab doesn't install their CRDs. If the scene has a different namespace, ship replaces
-// the namespace in the manifests as docs/kubernetes.md describes.
+// ship builds the manifests in config/lab with `kubectl kustomize`, as for a real cluster, and applies them. config/lab
+// is the complete installation with two exceptions. It has no Deployment, because the operator runs as a process. It
+// has no monitoring objects, because the lab doesn't install their CRDs. If the scene has a different namespace, ship
+// replaces the namespace in the manifests as docs/kubernetes.md describes.
 func (s *Scene) ship(ctx context.Context) error {
 	dir := filepath.Join("config", "lab")
 	if s.options.Kubernetes {

@@ -19,8 +19,8 @@ import (
 // pace is how often the lab polls its API server.
 const pace = 100 * time.Millisecond
 
-// Await calls the function holds until holds returns true. `what` describes the condition for the error message. If the
-// timeout ends first, the error also contains the last state that holds returned.
+// Await calls `holds` until it returns true. `what` describes the condition for the error message. If the timeout ends
+// first, the error also contains the last state that `holds` returned.
 func (s *Scene) Await(ctx context.Context, timeout time.Duration, what string,
 	holds func(ctx context.Context) (bool, string, error)) error {
 	return await(ctx, pace, timeout, what, holds)

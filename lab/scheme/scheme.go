@@ -11,7 +11,7 @@ import (
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 )
 
-// New creates a scheme. others add further types to it.
+// New creates a scheme. `others` add further types to the scheme.
 func New(tb testing.TB, others ...func(*runtime.Scheme) error) *runtime.Scheme {
 	tb.Helper()
 	scheme := runtime.NewScheme()

@@ -17,8 +17,8 @@ type content struct {
 	chunks []chunk
 }
 
-// chunk is sealed, is being written, or consists of zeros. It is being written if dirty is not nil. If it is shorter
-// than the part of the file that it stands for, zeros follow.
+// chunk is a part of a file. It is sealed, is being written, or consists of zeros. If dirty is not nil, it is being
+// written. If it is shorter than the part of the file, zeros follow.
 type chunk struct {
 	sealed  unique.Handle[string]
 	dirty   []byte

@@ -70,7 +70,7 @@ func checkVariable(name, value string) error {
 }
 
 // processEnvironment returns the environment of a new process. It consists of the system environment, the variables
-// that Windows adds, and the variables in the map own, which take precedence.
+// that Windows adds, and the variables in `own`, which take precedence.
 func (m *Machine) processEnvironment(own map[string]string) map[string]string {
 	all := m.environment.all()
 	maps.Copy(all, map[string]string{

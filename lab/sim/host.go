@@ -32,8 +32,8 @@ type face struct {
 	p *process // nil for the console
 }
 
-// look returns nil if the caller can read the state of the machine now. The method change returns nil if the caller can
-// also change the state.
+// The method look returns nil if the caller can read the state of the machine now. The method change returns nil if the
+// caller can also change the state.
 func (f face) look(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)

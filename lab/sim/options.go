@@ -56,8 +56,8 @@ type Options struct {
 	Roots [][]byte
 
 	// Metadata is the handler of the cloud's metadata service at 169.254.169.254. MetadataRouted means that the machine
-	// reaches it only if it has a route to that address, as on AWS. The image creates the route at its first boot.
-	// Later boots and changes of the network remove the route.
+	// needs a separate route to that address, as on AWS. The image creates the route at its first boot. Later boots and
+	// changes of the network remove the route.
 	Metadata       http.Handler
 	MetadataRouted bool
 

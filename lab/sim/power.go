@@ -29,7 +29,7 @@ type power struct {
 	current Boot
 	down    chan struct{}
 	on      bool
-	// up means that the machine is on and starts processes and services.
+	// up means that the machine is on and can start processes and services.
 	up     bool
 	closed bool
 	// rebooting is true from the request for a reboot until the machine is off.
@@ -72,7 +72,7 @@ func (p *power) set(change func()) bool {
 	return true
 }
 
-// spawn runs work in a goroutine. Close waits for this goroutine. If the machine was closed, spawn returns false.
+// spawn runs `work` in a goroutine. Close waits for this goroutine. If the machine was closed, spawn returns false.
 func (m *Machine) spawn(work func()) bool {
 	m.power.mu.Lock()
 	defer m.power.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 )
 
 // Predecessor turns the machine into a node of the previous operator. The services of the previous operator are
-// running. Their names and the prefix of their descriptions are the same as for services of this operator. access is
+// running. Their names and the prefix of their descriptions are the same as for services of this operator. `access` is
 // the access to C:\k. The names of the programs are different, so that the machine doesn't run simulated programs of
 // this operator.
 func (m *Machine) Predecessor(ctx context.Context, access winos.Access) error {

@@ -10,7 +10,7 @@ import (
 )
 
 // Program implements an exe. The process runs until the function returns its exit code. A stop request, a kill or a
-// reboot cancels ctx. The function must return soon after that. If a service returns a code other than 0 without a
+// reboot cancels ctx. The function must return soon after that. If a service returns a code other than 0, even after a
 // request to stop, the service has crashed. ctx contains the logger of the machine.
 type Program func(ctx context.Context, p *Process) (exitCode int)
 
@@ -55,7 +55,7 @@ type Process struct {
 	launch  launch
 }
 
-// RunService calls the function run. It replaces the daemon's code that connects to the service manager of Windows.
+// RunService calls `run`. It replaces the daemon's code that connects to the service manager of Windows.
 func (p *Process) RunService(ctx context.Context, _ string,
 	run func(ctx context.Context, running func()) error) error {
 	return run(ctx, p.Running)

@@ -54,7 +54,7 @@ func (m *Machine) leave(p *process) {
 	maps.DeleteFunc(t.locks, func(_ string, holder *process) bool { return holder == p })
 }
 
-// remote adds or removes the first process of a remote command.
+// The method remote adds or removes the first process of a remote command.
 func (t *processTable) remote(p *process, on bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -44,7 +44,7 @@ type service struct {
 	frozen *process
 	// attempt is the start that is in progress. It is nil if there is none.
 	attempt *attempt
-	// crashed is true from the unexpected end of a process until the recovery settings have been applied.
+	// crashed is true from a crash of the service until the recovery settings have been applied.
 	crashed bool
 	// failures is the number of failures since the last reset. lastFailure is the time of the last failure. retry is
 	// the restart that is scheduled because of the failures.
@@ -159,8 +159,8 @@ func (s *manager) disable(name string) error {
 // errCircular stands for the Windows error ERROR_CIRCULAR_DEPENDENCY.
 var errCircular = errors.New("the service would depend on itself")
 
-// circular reports whether a service with this configuration would depend on itself, directly or through other
-// services.
+// The method circular reports whether a service with this configuration would depend on itself, directly or through
+// other services.
 func (s *manager) circular(config winos.ServiceConfig) bool {
 	seen := map[string]bool{}
 	var reaches func(dependencies []string) bool
@@ -253,7 +253,7 @@ func (s *manager) hold(name string) (release func(), err error) {
 	}), nil
 }
 
-// wait waits until ready returns true, or until ctx ends. It calls ready while it has the lock.
+// wait waits until `ready` returns true, or until ctx ends. It calls `ready` while it has the lock.
 func (s *manager) wait(ctx context.Context, ready func() bool) error {
 	for {
 		s.mu.Lock()

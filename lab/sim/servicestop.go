@@ -91,7 +91,7 @@ func (s *manager) ask(v *service) {
 	s.notify()
 }
 
-// dependants lists the services to stop before this service, in the order of their stops.
+// The method dependants lists the services to stop before this service, in the order of their stops.
 func (s *manager) dependants(name string) ([]string, error) {
 	if err := checkServiceName(name); err != nil {
 		return nil, err
@@ -134,9 +134,9 @@ func (s *manager) activeDependant(name string) string {
 	return ""
 }
 
-// recover applies the recovery settings of a service after its process ended unexpectedly. As on Windows, only a
-// shutdown or the deletion of the service cancels a restart that was scheduled. If the service is already running at
-// the scheduled time, the restart does nothing.
+// If a service has crashed, recover applies its recovery settings. As on Windows, only a shutdown or the deletion of
+// the service cancels a restart that was scheduled. If the service is already running at the scheduled time, the
+// restart does nothing.
 func (s *manager) recover(v *service) {
 	if !v.crashed {
 		return

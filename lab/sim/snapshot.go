@@ -37,7 +37,7 @@ func (m *Machine) Snapshot() Snapshot {
 }
 
 // Diff returns the differences between two snapshots, sorted: "+ key: value", "- key: value", "~ key: before -> after".
-// It omits files at and below the paths in except, and the directories that contain these paths.
+// It omits files at and below the paths in `except`, and the directories that contain these paths.
 func Diff(before, after Snapshot, except ...string) []string {
 	var lines []string
 	for _, key := range slices.Sorted(maps.Keys(union(before, after))) {

@@ -117,8 +117,8 @@ type metadata struct {
 	routed bool
 }
 
-// SetMetadata sets the handler for 169.254.169.254. nil removes it. If routed is true, the machine reaches the handler
-// only if it has a route to that address, as on AWS.
+// SetMetadata sets the handler for 169.254.169.254. nil removes it. If routed is true, the machine needs a separate
+// route to that address, as on AWS.
 func (m *Machine) SetMetadata(handler http.Handler, routed bool) {
 	m.metadata.mu.Lock()
 	defer m.metadata.mu.Unlock()

@@ -64,7 +64,7 @@ func (s *system) name() string {
 	return s.hostname
 }
 
-// facts returns the facts about the machine that system contains.
+// facts returns the facts about the machine that s contains.
 func (s *system) facts() winos.Facts {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -63,7 +63,7 @@ func (n *node) file() bool { return n.children == nil && n.leads == nil }
 // n.through() returns the node that has the children of n: the target of a junction, or else n itself.
 func (n *node) through() *node { return cmp.Or(n.leads, n) }
 
-// busy reports whether the node or anything below it is open or is running as a program.
+// The method busy reports whether the node or anything below it is open or is running as a program.
 func (n *node) busy() bool {
 	if n.open() || n.images > 0 {
 		return true
@@ -181,7 +181,7 @@ func (v *volume) add(dir *node, name string, access winos.Access, isDir bool) *n
 		n.foreign, n.loose = dir.loose, dir.loose
 	case winos.AccessAdministrators:
 		n.access = access
-	case winos.AccessUsers: // as if the rights were inherited, except from a loose directory
+	case winos.AccessUsers: // like inherited rights, but never loose
 	}
 	if isDir {
 		n.children = map[string]*node{}

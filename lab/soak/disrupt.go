@@ -50,8 +50,8 @@ func (r *run) named(hosts []int) (all []*fleet.Host) {
 	return all
 }
 
-// setting changes a setting and waits until a new revision is published. Otherwise the next check would find that
-// everything has converged at the old revision.
+// The method setting changes a setting and waits until a new revision is published. Otherwise the next check would find
+// that everything has converged at the old revision.
 func (r *run) setting(ctx context.Context, setting Setting, n int) error {
 	var before string
 	if err := r.await(ctx, "reading the revision", func(ctx context.Context) error {
@@ -81,7 +81,7 @@ func (r *run) revision(ctx context.Context) (string, error) {
 	return config.Status.DesiredRevision, err
 }
 
-// reboot requests a reboot with the annotation, as a user does, and waits until each host runs in a new boot.
+// The method reboot requests reboots with the annotation, as users do, and waits until each host has a new boot.
 func (r *run) reboot(ctx context.Context, hosts []*fleet.Host) error {
 	before := map[string]string{}
 	for _, h := range hosts {
@@ -169,7 +169,7 @@ func (r *run) kill(ctx context.Context) error {
 	return r.scene.Operator.Start(ctx)
 }
 
-// outage stops the API server for a while, and always starts it again.
+// The method outage stops the API server for a while, and always starts it again.
 func (r *run) outage(ctx context.Context, away time.Duration) error {
 	if err := r.scene.Cluster.StopAPIServer(); err != nil {
 		return err

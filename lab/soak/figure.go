@@ -130,7 +130,7 @@ func leaksOf(name string, before, after Host) (leaks []Leak) {
 	return leaks
 }
 
-// under reports whether the path dir is the path other or is below it. Case doesn't matter.
+// The function under reports whether the path `dir` is equal to the path `other`, or below it. Case doesn't matter.
 func under(dir, other string) bool {
 	return strings.HasPrefix(strings.ToLower(dir)+`\`, strings.ToLower(other)+`\`)
 }
@@ -148,7 +148,7 @@ func byDirectory(paths []string) map[string][]string {
 // named is the maximum number of new items in a Leak.
 const named = 5
 
-// If a list grew by more than the number may, grown returns a Leak with the names of new items.
+// If a list grew by more than `may` items, grown returns a Leak with the names of new items.
 func grown(what string, before, after []string, may int) []Leak {
 	if len(after) <= len(before)+may {
 		return nil

@@ -108,7 +108,7 @@ const module = "github.com/windows-nodes/wmco/"
 // depends on the activity in that hour, so they aren't counted.
 func expiring() []string { return []string{"events", "certificatesigningrequests"} }
 
-// objects lists all objects by kind, as namespace/name.
+// objects returns all objects by kind, as namespace/name.
 func (r *run) objects(ctx context.Context) (map[string][]string, error) {
 	config := rest.CopyConfig(r.scene.Cluster.Admin())
 	config.WarningHandler = rest.NoWarnings{} // also count deprecated kinds

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// process reads from /proc what a process uses.
+// The function process reads from /proc what a process uses.
 func process(id int) (p Process, err error) {
 	dir := filepath.Join("/proc", strconv.Itoa(id))
 	open, err := os.ReadDir(filepath.Join(dir, "fd"))

@@ -183,7 +183,7 @@ func (r *run) soak(ctx context.Context) error {
 	return r.compare(ctx, before)
 }
 
-// calm counts after a pause without disruptions.
+// The method calm counts after a pause without disruptions.
 func (r *run) calm(ctx context.Context) (Figures, error) {
 	if err := sleep(ctx, r.options.Calm); err != nil {
 		return Figures{}, err
@@ -194,8 +194,8 @@ func (r *run) calm(ctx context.Context) (Figures, error) {
 	return r.measure(ctx)
 }
 
-// compare counts until no figure has leaked, or until half the limit is over. If a resource disappears within this
-// time, such as an idle connection or an unused revision, it is no leak.
+// The method compare counts again until no figure has leaked, or until half of Options.Limit is over. If a resource
+// disappears within this time, such as an idle connection or an unused revision, it is no leak.
 func (r *run) compare(ctx context.Context, before Figures) error {
 	for began := time.Now(); ; {
 		after, err := r.calm(ctx)

@@ -120,9 +120,9 @@ func (s Schedule) WarmUp() []Round {
 // mostInRound is the maximum number of disruptions in a round.
 const mostInRound = 4
 
-// Rounds draws an endless sequence of rounds. The disruptions in a round are sorted by their start, and don't
-// conflict with each other. The number of a host's reboots, including the warm-up, stays below the limit of reboots
-// in a row, because the operator stops rebooting a host at the limit.
+// Rounds draws an endless sequence of rounds. The disruptions in a round are sorted by their start, and don't conflict
+// with each other. Including the warm-up, each host gets at most disrupt.MaxReboots reboots, because the operator
+// refuses further reboots in a row.
 func (s Schedule) Rounds() iter.Seq[Round] {
 	return func(yield func(Round) bool) {
 		reboots := slices.Repeat([]int{1}, s.Hosts) // from the warm-up
@@ -143,7 +143,7 @@ func (s Schedule) Rounds() iter.Seq[Round] {
 	}
 }
 
-// round draws one round. reboots is the number of reboots of each host so far. A round is never empty.
+// round draws one round. `reboots` contains the number of reboots of each host so far. A round is never empty.
 func (s Schedule) round(n uint64, reboots []int) Round {
 	random := rand.New(rand.NewPCG(s.Seed, n))
 	spent := func(h int) bool { return reboots[h] >= disrupt.MaxReboots }
@@ -164,8 +164,8 @@ func (s Schedule) round(n uint64, reboots []int) Round {
 	return round
 }
 
-// draw draws one disruption. Half of them are changes of settings. Outages of the API server are rare, because no
-// work continues without it.
+// draw draws one disruption. On average, half of the disruptions are changes of settings. Only one in twelve is an
+// outage of the API server, because no work continues without it.
 func (s Schedule) draw(random *rand.Rand) Disruption {
 	d := Disruption{After: between(random, 0, s.Spread)}
 	switch n := random.IntN(12); {
@@ -197,8 +197,8 @@ func between(random *rand.Rand, least, most time.Duration) time.Duration {
 	return least + time.Duration(random.Int64N(int64(most-least)+1))
 }
 
-// conflicts reports whether two disruptions can't happen in parallel, because one would undo or hide the effect of
-// the other.
+// The method conflicts reports whether two disruptions can't happen in parallel, because one would undo or hide the
+// effect of the other.
 func (d Disruption) conflicts(other Disruption) bool {
 	switch {
 	case slices.ContainsFunc(d.Hosts, func(h int) bool { return slices.Contains(other.Hosts, h) }):
@@ -207,7 +207,7 @@ func (d Disruption) conflicts(other Disruption) bool {
 		return d.Setting == other.Setting
 	}
 	// If there is no API server when the operator starts, the operator exits. In a cluster, its Deployment starts it
-	// again.
+	// again. The lab doesn't.
 	programs := []Kind{KindKill, KindOutage}
 	return slices.Contains(programs, d.Kind) && slices.Contains(programs, other.Kind)
 }

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// A copy shares the large files of C:\windows with the template through hard links: about 900 files with 690 MB. No
+// A copy of a template shares the large files of C:\windows with it through hard links: about 900 files with 690 MB. No
 // program writes them in place: a program that replaces such a file creates a new one. Machine.Close verifies that the
 // files are unchanged. All other files, including the registry, are copied.
 
@@ -31,7 +31,7 @@ func shared(path string, info fs.FileInfo) bool {
 		strings.HasPrefix(path, filepath.Join("drive_c", "windows")+string(filepath.Separator))
 }
 
-// stamps lists the files that a template shares with its copies.
+// stamps returns the files that a template shares with its copies.
 func stamps(prefix string) (map[string]stamp, error) {
 	all := map[string]stamp{}
 	err := filepath.WalkDir(prefix, func(path string, entry fs.DirEntry, err error) error {

@@ -64,7 +64,7 @@ func (t tools) compile(ctx context.Context, system32 string) error {
 	return nil
 }
 
-// eachSource calls do with the name and the content of each C source.
+// eachSource calls `do` with the name and the content of each C source.
 func eachSource(do func(name string, content []byte) error) error {
 	files, err := sources.ReadDir("native")
 	if err != nil {

@@ -71,8 +71,8 @@ func WriteKubernetesPayload(ctx context.Context, dir, version, minor string, pro
 	return writePayload(ctx, dir, version, progress, realParts(), programs)
 }
 
-// writePayload runs the builder of the payload, which builds the parts with the names in built. Each other part is the
-// program in given, or else a stand-in. The builder gets the arguments in further.
+// writePayload runs the builder of the payload, which builds the parts in `built`. Each other part is the program in
+// `given`, or else a stand-in. The builder also gets the arguments in `further`.
 func writePayload(ctx context.Context, dir, version string, progress io.Writer, built []string,
 	given map[string]program, further ...string) (err error) {
 	root, err := cluster.ModuleRoot()

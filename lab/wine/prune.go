@@ -20,8 +20,8 @@ const (
 	unusedFor = 2 * time.Hour
 )
 
-// prune records that the directory is in use. It removes incomplete directories and directories that match the pattern
-// if they are unused for unusedFor. It always keeps the most recently used directories that match the pattern.
+// prune marks the directory `used` as in use. It removes incomplete directories that are unused for the time unusedFor.
+// It does the same with directories that match the pattern, but keeps the keptTemplates most recently used.
 func prune(cache, pattern, used string, now time.Time) error {
 	if err := os.Chtimes(used, now, now); err != nil {
 		return fmt.Errorf("noting that %s is in use: %w", used, err)

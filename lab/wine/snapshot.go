@@ -17,8 +17,8 @@ import (
 )
 
 // Snapshot renders the state of the host like the snapshot of a simulated machine: files (with their access and the
-// digest of their content), services, environment, certificates, host name. It omits the states of services, HNS
-// networks, and the files of Wine in C:\windows.
+// digest of their content), services, environment, certificates, host name. It omits HNS networks, the states of
+// services, and Wine's files in C:\windows.
 func (m *Machine) Snapshot(ctx context.Context) (sim.Snapshot, error) {
 	host, err := m.Windows()
 	if err != nil {

@@ -17,7 +17,7 @@ type tools struct {
 	compiler string
 }
 
-// wanted lists each required program with its Debian package.
+// wanted returns each required program with its Debian package.
 func wanted() []struct{ program, debian string } {
 	return []struct{ program, debian string }{
 		{"wine", "wine wine64"}, {"wineserver", "wine wine64"}, {"x86_64-w64-mingw32-gcc", "gcc-mingw-w64-x86-64"},

@@ -49,7 +49,7 @@ func operand(s statement) statement {
 	return s[:end]
 }
 
-// plus adds a value: its elements to a list, or its text to a text.
+// plus adds a value to v. If v is a list, plus appends the added elements. Otherwise, it appends the added text.
 func (v value) plus(added value) value {
 	switch {
 	case v.list == nil && v.text == "":

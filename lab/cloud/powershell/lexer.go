@@ -29,8 +29,7 @@ type token struct {
 	spaced bool
 }
 
-// tokenize splits a script into tokens. It returns the same errors as PowerShell: strings, comments and brackets
-// without an end.
+// tokenize splits a script into tokens. Like PowerShell, it refuses a string, a comment or a bracket that has no end.
 func tokenize(script string) ([]token, error) {
 	l := &lexer{rest: []rune(strings.ReplaceAll(script, "\r\n", "\n")), line: 1}
 	for len(l.rest) > 0 {
@@ -58,7 +57,7 @@ func (l *lexer) add(kind kind, text string) {
 	l.spaced = false
 }
 
-// starts reports whether the rest of the script starts with any of the prefixes.
+// The method starts reports whether the rest of the script starts with any of the prefixes.
 func (l *lexer) starts(prefixes ...string) bool {
 	for _, prefix := range prefixes {
 		if p := []rune(prefix); len(l.rest) >= len(p) && string(l.rest[:len(p)]) == prefix {
@@ -197,7 +196,7 @@ func (l *lexer) text() error {
 	}
 }
 
-// template keeps escapes and variables unchanged. See runner.fill.
+// template reads a double-quoted string. Escapes and variables remain unchanged: see runner.fill.
 func (l *lexer) template() error {
 	l.take(1)
 	var b strings.Builder

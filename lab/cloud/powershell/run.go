@@ -202,8 +202,8 @@ func (r *runner) arguments(s statement) (named map[string]value, positional []va
 	return named, positional
 }
 
-// first returns the first existing named argument. If there is no such argument, it returns the positional argument
-// with the index `at`.
+// The function first returns the first existing named argument. If there is no such argument, it returns the positional
+// argument with the index `at`.
 func first(named map[string]value, positional []value, at int, names ...string) string {
 	for _, name := range names {
 		if v, ok := named[name]; ok {
@@ -235,7 +235,7 @@ func (r *runner) known(name string, named map[string]value, positional []value) 
 	}
 }
 
-// open processes a firewall rule. If the rule allows inbound TCP, open adds the rule's ports to the open ports.
+// If a firewall rule allows inbound TCP, the method open adds the rule's ports to the open ports.
 func (r *runner) open(rule map[string]value) {
 	is := func(name, want string) bool { return strings.EqualFold(rule[name].text, want) }
 	if !is("direction", "inbound") || !is("action", "allow") || !is("protocol", "tcp") {
@@ -284,7 +284,7 @@ func (r *runner) move(from, to string) {
 
 func key(path string) string { return strings.ToLower(strings.ReplaceAll(path, "/", `\`)) }
 
-// matches compares a path with a pattern. The last element of the pattern can contain wildcards.
+// The function matches compares a path with a pattern. The last element of the pattern can contain wildcards.
 func matches(pattern, file string) bool {
 	ok, err := path.Match(strings.ReplaceAll(pattern, `\`, "/"), strings.ReplaceAll(file, `\`, "/"))
 	return err == nil && ok

@@ -77,12 +77,12 @@ func constructors() map[string]constructor {
 	}
 }
 
-// workers returns a loop that runs a controller with a number of workers.
+// The function workers returns a loop that runs a controller with a number of workers.
 func workers(run func(context.Context, int), number int) loop {
 	return func(ctx context.Context) { run(ctx, number) }
 }
 
-// signing returns the loop that signs requests to any of Kubernetes' signers, with one CA.
+// The function signing returns the loop that signs requests with one CA, for all signers of Kubernetes.
 func signing(ctx context.Context, c *control, client kubernetes.Interface) (loop, error) {
 	requests := c.shared.Certificates().V1().CertificateSigningRequests()
 	var signers []*signer.CSRSigningController
@@ -189,7 +189,7 @@ func garbage(ctx context.Context, c *control, client kubernetes.Interface) (loop
 	}, nil
 }
 
-// namespaces raises the rate limit as upstream does, because the deletion of a namespace lists every kind.
+// The function namespaces raises the rate limit as upstream does, because the deletion of a namespace lists every kind.
 func namespaces(ctx context.Context, c *control, _ kubernetes.Interface) (loop, error) {
 	config := c.as("namespace-controller")
 	config.QPS *= 20

@@ -22,8 +22,8 @@ import (
 )
 
 const (
-	// resync is the minimum interval for informers to deliver all objects again. Some controllers act only at a
-	// delivery.
+	// resync is the minimum time until informers deliver all objects again. Some controllers act only when they get an
+	// object.
 	resync = 12 * time.Hour
 	// mappingPeriod is how often the API server's kinds are read again.
 	mappingPeriod = 30 * time.Second
@@ -118,5 +118,5 @@ func (c *control) start(ctx context.Context) {
 	close(c.started)
 }
 
-// names lists the available controllers.
+// names returns the names of the available controllers.
 func names() []string { return slices.Sorted(maps.Keys(constructors())) }

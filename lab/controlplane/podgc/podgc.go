@@ -89,7 +89,7 @@ func (c *Collector) look(ctx context.Context, away *absence) error {
 	return nil
 }
 
-// absence records when each absent node of a pod was first found absent.
+// The type absence stores when each absent node of a pod was first found absent.
 type absence struct{ since map[string]time.Time }
 
 // see returns the nodes that have been absent for the time quarantine.
@@ -117,7 +117,7 @@ func (a *absence) see(now time.Time, pods []*corev1.Pod, nodes []*corev1.Node) s
 	return due
 }
 
-// doomed lists the pods of deleted nodes, and the terminating pods that never had a node.
+// doomed returns the pods of deleted nodes, and the terminating pods that never had a node.
 func doomed(pods []*corev1.Pod, gone sets.Set[string]) []*corev1.Pod {
 	var all []*corev1.Pod
 	for _, pod := range pods {
@@ -155,8 +155,8 @@ func (c *Collector) remove(ctx context.Context, pod *corev1.Pod) error {
 	return nil
 }
 
-// failure returns the patch that marks a pod as failed. It contains the pod's UID, so that it doesn't change a new
-// pod with the same name.
+// The function failure returns the patch that marks a pod as failed. It contains the pod's UID, so that it doesn't
+// change a new pod with the same name.
 func failure(pod *corev1.Pod) ([]byte, error) {
 	status := map[string]any{"phase": corev1.PodFailed}
 	if pod.Spec.NodeName != "" {

@@ -50,7 +50,7 @@ func loadKubeconfig(files winos.Files, path string) (*rest.Config, error) {
 	for _, a := range config.AuthInfos {
 		inline(&a.ClientCertificate, &a.ClientCertificateData)
 		inline(&a.ClientKey, &a.ClientKeyData)
-		// client-go reads the token file when it creates the client, and again later.
+		// The token file may change, so fileToken reads it for each request.
 		if path := a.TokenFile; path != "" && err == nil {
 			var token []byte
 			inline(&a.TokenFile, &token)

@@ -20,7 +20,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
-// collectors returns the names of windows_exporter's collectors whose metrics describe a node.
+// The function collectors returns the names of windows_exporter's collectors whose metrics describe a node.
 func collectors() []string {
 	return []string{
 		"cache", "container", "cpu", "cpu_info", "cs", "diskdrive", "filetime", "hyperv", "license", "logical_disk",

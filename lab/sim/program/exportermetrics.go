@@ -58,7 +58,7 @@ func (m metrics) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	m.text(w)
 }
 
-// services writes the metrics of the machine's services. Like windows_exporter, it converts names to lower case.
+// The method services writes metrics of services. Like windows_exporter, it converts names to lower case.
 func (m metrics) services(r *http.Request, gauge func(name string, samples ...sample)) {
 	var infos, states []sample
 	names, err := m.Host.Services.List(r.Context())
@@ -106,7 +106,7 @@ type sample struct {
 	value  float64
 }
 
-// family returns a function that writes metrics of one type. kind is this type.
+// family returns a function that writes metrics of one type. `kind` is the name of this type.
 func family(w io.Writer, kind string) func(name string, samples ...sample) {
 	return func(name string, samples ...sample) {
 		if len(samples) == 0 {

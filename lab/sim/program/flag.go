@@ -15,7 +15,7 @@ func newFlags(name string) *pflag.FlagSet {
 	return flags
 }
 
-// tolerate defines flags that a stand-in accepts and ignores. switches are flags without a value, and values are flags
+// tolerate defines flags that a stand-in accepts and ignores. `switches` are flags without a value. `values` are flags
 // with a value.
 func tolerate(flags *pflag.FlagSet, switches, values string) {
 	for name := range strings.FieldsSeq(switches) {

@@ -12,8 +12,8 @@ import (
 	"k8s.io/client-go/util/workqueue"
 )
 
-// followNode calls act with a Node after each change of the Node, until ctx ends. If act returns an error, followNode
-// calls it again.
+// followNode calls `act` with a Node after each change of the Node, until ctx ends. If `act` returns an error,
+// followNode calls it again.
 func followNode(ctx context.Context, server *access, name string, log logr.Logger,
 	act func(ctx context.Context, node *corev1.Node) error) {
 	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]())

@@ -81,7 +81,7 @@ func parseKubeletFlags(args []string) (kubeletFlags, error) {
 	return f, nil
 }
 
-// underscores treats an underscore in a flag like a hyphen. All components of Kubernetes do this.
+// The function underscores treats an underscore in a flag like a hyphen. All components of Kubernetes do this.
 func underscores(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 	return pflag.NormalizedName(strings.ReplaceAll(name, "_", "-"))
 }

@@ -21,7 +21,7 @@ const (
 	queryMinor = 36
 )
 
-// logHandler serves the directory C:\var\log, as far as kubelet's configuration allows this. An example of a request is
+// If kubelet's configuration enables node logs, logHandler serves the directory C:\var\log. An example of a request is
 // `kubectl get --raw /api/v1/nodes/NODE/proxy/logs/`.
 func (k *kubelet) logHandler() http.Handler {
 	mux := http.NewServeMux()
@@ -56,7 +56,7 @@ func (k *kubelet) minor() int {
 	return minor
 }
 
-// queries returns a handler for requests with ?query=. It passes all other requests to the handler in files. If the
+// queries returns a handler for requests with ?query=. It passes all other requests to the handler `files`. If the
 // query contains no slash, it is the name of a service. The handler searches for the service's log in the same three
 // places as kubelet. If the query contains a slash, it is the name of a file. The real kubelet first searches the event
 // log, but the simulated machine has none.

@@ -22,7 +22,7 @@ const (
 )
 
 // identify requests a certificate for the hybrid overlay. If the hybrid overlay has a valid certificate, identify does
-// nothing. The cluster's network approves the request, not the operator.
+// nothing. The cluster's network plugin approves the request. The operator doesn't.
 func (o *overlay) identify(ctx context.Context) {
 	current := &pair{files: o.Host.Files, path: o.certDir + overlayStore + "current.pem", replaced: func() {}}
 	if now := current.get(); now != nil && o.Host.System.Now().Before(now.Leaf.NotAfter) {

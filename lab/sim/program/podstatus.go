@@ -59,7 +59,7 @@ func containerStatus(pod *corev1.Pod, c corev1.Container) corev1.ContainerStatus
 	}
 }
 
-// addresses assigns addresses of the pod network to pods.
+// The type addresses assigns addresses of the pod network to pods.
 type addresses struct {
 	taken map[types.UID]string
 }

@@ -84,7 +84,7 @@ func (k *kubelet) patchConditions(ctx context.Context, conditions []corev1.NodeC
 	return err
 }
 
-// health checks what a node needs to run pods.
+// The type health checks what a node needs to run pods.
 type health struct {
 	host winos.Host
 	// network is the name of the network in the CNI configuration. file describes the version of the configuration that
@@ -162,7 +162,7 @@ func (h *health) networkFile() (string, error) {
 	return contract.DirExternalCNIConfig + `\` + files[0].Name, nil
 }
 
-// conditions contains the conditions of the Node and the times of their changes.
+// The type conditions contains the conditions of the Node and the times of their changes.
 type conditions struct {
 	held []corev1.NodeCondition
 }

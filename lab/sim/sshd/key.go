@@ -57,7 +57,7 @@ func Authorize(files winos.Files, keys ...ssh.PublicKey) error {
 	return nil
 }
 
-// authorized reports whether a key is in the file with the administrators' keys. Like OpenSSH, it skips invalid lines.
+// The function authorized reports whether a key is in the administrators' file. Like OpenSSH, it skips invalid lines.
 func authorized(files winos.Files, key ssh.PublicKey) bool {
 	content, err := winos.ReadFile(files, AuthorizedKeysPath)
 	if err != nil {

@@ -60,7 +60,7 @@ func spend(left *atomic.Int64) bool {
 
 func (n *network) settings() *snapshot { return n.current.Load() }
 
-// shaped reports whether the network delays bytes.
+// The method shaped reports whether the network delays bytes.
 func (n *network) shaped() bool {
 	s := n.settings()
 	return s.Latency > 0 || s.Bandwidth > 0

@@ -15,7 +15,7 @@ type object map[string]any
 // nonPersistent is the flag of a network that doesn't survive a boot.
 const nonPersistent = 8
 
-// newer returns a network in the form of computenetwork.dll.
+// The function newer returns a network in the form of computenetwork.dll.
 func newer(n network) object {
 	subnet := object{"IpAddressPrefix": n.Subnet.String(), "Routes": []object{
 		{"NextHop": n.Subnet.Addr().Next().String(), "DestinationPrefix": "0.0.0.0/0"}}}
@@ -102,7 +102,7 @@ func parseNewerEndpoint(settings []byte) (endpoint, error) {
 	return e, nil
 }
 
-// older returns a network in the form of vmcompute.dll.
+// The function older returns a network in the form of vmcompute.dll.
 func older(n network) object {
 	subnet := object{"AddressPrefix": n.Subnet.String(), "GatewayAddress": n.Subnet.Addr().Next().String()}
 	if n.VNI != 0 {
@@ -123,7 +123,7 @@ func (s *Service) olderEndpoint(e endpoint) object {
 	}
 }
 
-// rest answers a call of the older interface. If the call fails, the answer contains the error.
+// The method rest answers a call of the older interface. If the call fails, the answer contains the error.
 func (s *Service) rest(method, path, request string) string {
 	output, err := s.serve(method, strings.Split(strings.Trim(path, "/"), "/"), []byte(request))
 	if err != nil {

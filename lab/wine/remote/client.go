@@ -96,7 +96,7 @@ func (s services) DeleteAtStop(ctx context.Context, name string) error {
 	return tell(ctx, s.client, "DeleteServiceAtStop", name)
 }
 
-// files transfers each file in one call, because these files are small. Large files use SFTP.
+// The type files transfers each file in one call, because these files are small. Large files use SFTP.
 type files struct{ client *rpc.Client }
 
 var _ winos.Files = files{}

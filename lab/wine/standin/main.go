@@ -44,8 +44,8 @@ func main() {
 	os.Exit(run(context.Background(), process))
 }
 
-// isService reports whether the service manager started the program. Programs that can also be started manually have a
-// flag for it.
+// isService reports whether the service manager started the program. Programs that can also be started manually run as
+// services only with the flag windows-service.
 func isService(name string, args []string) bool {
 	return name == "windows_exporter.exe" || slices.ContainsFunc(args[1:], func(arg string) bool {
 		return strings.TrimLeft(arg, "-") == "windows-service"
