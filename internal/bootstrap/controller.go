@@ -80,7 +80,7 @@ func ofKind(kind string) *unstructured.Unstructured {
 // Reconciler reconciles WindowsConfigs. It gives Machines their bootstrap data.
 type Reconciler struct {
 	client client.Client
-	// connect returns a client of the workload cluster that the object cluster describes.
+	// connect returns a client of a workload cluster. `cluster` is the object that describes the workload cluster.
 	connect func(ctx context.Context, management client.Client, cluster client.Object) (client.Client, error)
 	// namespace is the operator's namespace in every workload cluster.
 	namespace string

@@ -23,7 +23,7 @@ type Drain struct {
 	Cordoned bool   `json:"cordoned"`
 	// Began is when the host got its slot in the rollout budget. It is nil if the host has no slot.
 	Began *metav1.Time `json:"began,omitempty"`
-	// Tries counts the attempts to drain the node that took too long.
+	// Tries counts the drain attempts that took too long.
 	Tries int32      `json:"tries,omitempty"`
 	Pods  []DrainPod `json:"pods"`
 }
@@ -38,7 +38,7 @@ type DrainPod struct {
 	Blocked string `json:"blocked,omitempty"`
 }
 
-// DrainOf returns the progress of a node's drain. The parameter pods contains the pods that the drain must evict.
+// DrainOf returns the progress of a node's drain. `pods` contains the pods that the drain must evict.
 func DrainOf(node *corev1.Node, instance *v1alpha1.WindowsInstance, pods []corev1.Pod,
 	budgets []policyv1.PodDisruptionBudget) Drain {
 	d := Drain{Node: node.Name, Cordoned: node.Spec.Unschedulable, Pods: drainPods(pods, budgets)}

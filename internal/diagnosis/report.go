@@ -58,7 +58,7 @@ func (d *Diagnosis) reconciled(last *contract.Reconciled) {
 	}
 	for _, text := range first(last.Problems) {
 		reason, detail, _ := strings.Cut(text, ": ")
-		// Write the same text as for the Node's annotation, so that the method order removes the duplicate.
+		// Write the same text as for the Node's annotation, so that `order` removes the duplicate.
 		d.add(Problem, "daemon", contract.Reason(reason), "apply-status: %s", detail)
 	}
 	var differences []string
@@ -68,7 +68,7 @@ func (d *Diagnosis) reconciled(last *contract.Reconciled) {
 	d.some("difference", differences)
 }
 
-// The method some adds a notice for each of the first few texts, and a notice with the number of omitted texts.
+// `some` adds a notice for each of the first few texts, and a notice with the number of omitted texts.
 func (d *Diagnosis) some(about string, all []string) {
 	for _, text := range first(all) {
 		d.add(Notice, about, "", "%s", text)

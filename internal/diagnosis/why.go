@@ -29,7 +29,7 @@ type Severity string
 const (
 	// Problem is a finding that keeps the subject from its desired state.
 	Problem Severity = "problem"
-	// Notice is a finding for information: the subject waits although nothing failed, or will soon have a problem.
+	// Notice is a finding for information: the subject waits without a failure, or it will soon have a problem.
 	Notice Severity = "notice"
 )
 

@@ -20,8 +20,8 @@ type change struct {
 	dryRun cmdutil.DryRunStrategy
 }
 
-// edits adds the flag --dry-run to a command that changes objects. The command then calls the function run. If the
-// parameter asks is true, the command gets the flag --yes, which skips a confirmation.
+// edits adds the flag --dry-run to a command that changes objects, and makes the command call `run`. If `asks` is true,
+// edits also adds the flag --yes, which skips a confirmation.
 func (p *plugin) edits(command *cobra.Command, asks bool,
 	run func(ctx context.Context, e *editor, args []string) error) *cobra.Command {
 	var ch change
@@ -88,7 +88,7 @@ func (e *editor) done(format string, args ...any) error {
 	return err
 }
 
-// The function each calls its parameter do for every name, even after an error, and joins all errors.
+// `each` calls `do` for every name, even after an error, and joins all errors.
 func each(names []string, do func(name string) error) error {
 	var failed error
 	for _, name := range names {

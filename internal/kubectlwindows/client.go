@@ -42,7 +42,7 @@ type reader struct {
 	// operator is the operator's namespace. namespace is the namespace that the caller selected.
 	operator, namespace string
 	now                 func() time.Time
-	// credentials are the caller's token and password, so that a bundle can remove them.
+	// credentials are the caller's token and password. A bundle must not contain them.
 	credentials []string
 }
 
@@ -137,7 +137,7 @@ func (r *reader) instances(ctx context.Context) ([]v1alpha1.WindowsInstance, err
 	return list.Items, nil
 }
 
-// unread appends an entry to a list: which object (what) could not be read, and why. If err is nil, it appends nothing.
+// unread adds to a list that the object `what` could not be read, and why. If err is nil, it adds nothing.
 func unread(all []string, what string, err error) []string {
 	if err == nil {
 		return all

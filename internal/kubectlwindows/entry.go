@@ -213,8 +213,8 @@ func manyWriters() wait.Backoff {
 	return wait.Backoff{Duration: 10 * time.Millisecond, Factor: 1.3, Jitter: 1, Steps: 18}
 }
 
-// editEntries changes the ConfigMap windows-instances with the function edit. If the ConfigMap doesn't exist,
-// editEntries creates it.
+// editEntries changes the ConfigMap windows-instances by a call of `edit`. If the ConfigMap doesn't exist, editEntries
+// creates it.
 func (e *editor) editEntries(ctx context.Context, edit func(list *corev1.ConfigMap) error) error {
 	const subject = "ConfigMap " + contract.InstancesConfigMap
 	return retry.OnError(manyWriters(), func(err error) bool {

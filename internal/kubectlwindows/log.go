@@ -133,8 +133,8 @@ func (p *plugin) writeLog(text []byte) error {
 	return err
 }
 
-// part is a part of a log file. The field from is the offset of the text in the file. The field size is the size of the
-// whole file, and changed is when the file last changed.
+// part is a part of a log file. `from` is the offset of the text in the file. `size` is the size of the whole file, and
+// `changed` is the time of the file's last change.
 type part struct {
 	text       []byte
 	from, size int64
@@ -180,9 +180,9 @@ var (
 	rfcTime  = regexp.MustCompile(`^.{0,24}?(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d))`)
 )
 
-// The function since returns the text from the first line that is not older than begin. begins is true if the log also
-// has an older line. A line without a time belongs to the line above it. klog writes local times without a time zone.
-// The last line was written at the file's modification time, so the difference is the time zone.
+// `since` returns the text from the first line that is not older than `begin`. If the log also has an older line,
+// `begins` is true. A line without a time belongs to the line above it. klog writes local times without a time zone.
+// The last line was written when the file was last changed, so these two times show the time zone.
 func since(log part, begin time.Time) (text []byte, begins bool, err error) {
 	lines := bytes.SplitAfter(log.text, []byte("\n"))
 	times := make([]time.Time, len(lines))
@@ -215,7 +215,7 @@ func since(log part, begin time.Time) (text []byte, begins bool, err error) {
 	return nil, begins, nil
 }
 
-// end reads the last bytes of a file, up to the limit most. The file's path is relative to C:\var\log on the node.
+// end reads the last bytes of a file, at most `most` bytes. The file's path is relative to C:\var\log on the node.
 func (r *reader) end(ctx context.Context, node, file string, most int64) (part, error) {
 	got, err := r.part(ctx, node, file, fmt.Sprintf("bytes=-%d", most))
 	if over := int64(len(got.text)) - most; over > 0 { // a server may ignore the requested range

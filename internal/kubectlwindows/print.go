@@ -37,8 +37,8 @@ func (p *plugin) print(out io.Writer, found printable) error {
 	return err
 }
 
-// show prints a result. The error incomplete says why the result is incomplete, and show returns this error. If a
-// complete result contains a problem, show returns errUnhealthy.
+// show prints a result. `incomplete` says why the result is incomplete, and show returns it as its error. If a complete
+// result contains a problem, show returns errUnhealthy.
 func (p *plugin) show(found printable, incomplete error) error {
 	err := errors.Join(incomplete, p.print(p.Out, found))
 	if err == nil && !found.Healthy() {

@@ -51,8 +51,8 @@ const (
 		`docker(?:configjson|cfg)|(?:api|access|account|private|secret|shared)[-_]?key)`
 )
 
-// newRedactor returns a redactor for private keys, passwords in URLs and in front of host names, tokens of many kinds,
-// pull secrets, headers, and values of names such as password. The parameter own has the caller's credentials.
+// newRedactor returns a redactor. It removes private keys, passwords in URLs and before host names, tokens of many
+// kinds, pull secrets, headers, values with names such as password, and the caller's credentials (`own`).
 func newRedactor(own ...string) redactor {
 	r := redactor{base64: regexp.MustCompile(`[A-Za-z0-9+/_-]{16,}={0,2}`),
 		colours: regexp.MustCompile(`\x1b\[[0-?]*[ -/]*[@-~]`), plain: strings.NewReplacer("-", "+", "_", "/", "=", "")}
@@ -103,7 +103,7 @@ func (r redactor) text(text []byte) []byte {
 	return []byte(diagnosis.Visible(string(r.secrets(text, encodings))))
 }
 
-// secrets removes secrets from a text and from its base64. The number encoded is how many times base64 is decoded.
+// secrets removes secrets from a text and from its base64. It decodes base64 up to `encoded` times.
 func (r redactor) secrets(text []byte, encoded int) []byte {
 	text = bytes.ReplaceAll(text, []byte{0}, nil) // UTF-16 text of Windows programs contains zero bytes
 	text = r.colours.ReplaceAll(text, nil)        // some loggers set a color between a name and its value
@@ -122,7 +122,7 @@ func (r redactor) secrets(text []byte, encoded int) []byte {
 // encodings is how many times base64 is decoded. A Secret's values are base64, and may themselves contain base64.
 const encodings = 2
 
-// decoded returns a base64 text (run) unchanged or, if it contains a secret, the constant redacted.
+// decoded returns the base64 text `run` unchanged. If the text contains a secret, it returns `redacted` instead.
 func (r redactor) decoded(run []byte, encoded int) []byte {
 	letters := r.plain.Replace(string(run))
 	if len(letters)%4 == 1 { // a log may end in the middle of the base64
@@ -145,7 +145,7 @@ var secretName = regexp.MustCompile(`(?i)pass|pwd|secret|token|key$|auth|cred`)
 var wellKnown = regexp.MustCompile(`^([a-z0-9-]+\.)*(kubernetes\.io|k8s\.io|openshift\.io|k8s\.ovn\.org|` +
 	`coreos\.com|projectcalico\.org)/`)
 
-// clean removes useless fields from an object, and values that may be secret because of their field or their content.
+// clean removes useless fields and possible secrets from an object. It finds secrets by their field or their content.
 func (r redactor) clean(object *unstructured.Unstructured) {
 	if object.GetKind() == "ConfigMap" && object.GetName() == contract.InstancesConfigMap {
 		cleanEntries(object)
@@ -153,8 +153,8 @@ func (r redactor) clean(object *unstructured.Unstructured) {
 	r.values(object.Object)
 }
 
-// values removes secrets from the annotations, labels, environment variables and arguments in a value (at), and from
-// all strings. This must happen before the conversion to YAML, because YAML may break the line between a name and its
+// values removes secrets from all strings in the value `at`, and from its annotations, labels, environment variables
+// and arguments. This must happen before the conversion to YAML, because YAML may break the line between a name and its
 // value.
 func (r redactor) values(at any) any {
 	switch at := at.(type) {
@@ -208,8 +208,8 @@ func cleanMetadata(at map[string]any) {
 	}
 }
 
-// cleanVariable redacts the value of an environment variable. Exception: the patterns remove passwords in the URLs of
-// proxy variables.
+// cleanVariable redacts the value of an environment variable. Exception: it keeps the URL in a proxy variable. The
+// patterns remove passwords from URLs.
 func cleanVariable(at map[string]any) {
 	name, isName := at["name"].(string)
 	value, isVariable := at["value"].(string)

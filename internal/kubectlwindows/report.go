@@ -17,7 +17,7 @@ import (
 // reportTimeout is how long `kubectl windows why` waits for a node's report, which is only a part of its output.
 const reportTimeout = 10 * time.Second
 
-// The function below converts a path to a path relative to C:\var\log, with slashes as in a URL.
+// `below` converts a path to a path relative to C:\var\log, with slashes as in a URL.
 func below(path string) string {
 	return strings.ReplaceAll(strings.TrimPrefix(path, contract.DirLog+`\`), `\`, "/")
 }

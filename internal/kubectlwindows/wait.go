@@ -28,8 +28,8 @@ func (a *awaiting) addFlags(command *cobra.Command, until string) {
 	command.Flags().DurationVar(&a.timeout, "timeout", 30*time.Minute, "how long --wait waits")
 }
 
-// await prints each change of the named hosts until all of them are done or the time limit ends. The function look
-// returns the WindowsInstance of a name, or nil, and whether the host is done. await retries failed reads.
+// await waits until all named hosts are done, but at most for a.timeout. It prints each change, and retries failed
+// reads. `look` returns the WindowsInstance of a name or nil, and whether the host is done.
 func (e *editor) await(ctx context.Context, a awaiting, names []string, done string,
 	look func(all []v1alpha1.WindowsInstance, name string) (*v1alpha1.WindowsInstance, bool)) error {
 	if !a.wait || e.dryRun != cmdutil.DryRunNone {
@@ -104,7 +104,7 @@ func (e *editor) awaitReady(ctx context.Context, a awaiting, names ...string) er
 	})
 }
 
-// awaitRemoved waits until the operator has removed the named hosts. The list before was read before the removal.
+// awaitRemoved waits until the operator has removed the named hosts. The list `before` is older than the removal.
 func (e *editor) awaitRemoved(ctx context.Context, a awaiting, before []v1alpha1.WindowsInstance,
 	names []string) error {
 	return e.await(ctx, a, names, "removed", func(all []v1alpha1.WindowsInstance,

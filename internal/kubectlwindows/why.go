@@ -173,7 +173,7 @@ func (r *reader) findHost(ctx context.Context, s *diagnosis.Snapshot, kind, name
 	return found, nil
 }
 
-// findPod returns nil if the pod does not exist. If the read fails and a host has the name, the error can be ignored.
+// findPod returns nil if the pod does not exist. If a host has this name, the caller can ignore the error.
 func (r *reader) findPod(ctx context.Context, name string) (pod *corev1.Pod, unread error) {
 	pod = &corev1.Pod{}
 	if unread = r.Get(ctx, client.ObjectKey{Namespace: r.namespace, Name: name}, pod); unread != nil {

@@ -53,14 +53,14 @@ func buildNumber(version string) int {
 	return n
 }
 
-// The function runs reports whether a node can run a process-isolated container of an image. Both parameters are build
-// numbers. Before Windows Server 2022, the builds must be equal. A node of Windows Server 2022 or later also runs
-// images of earlier builds back to 2022:
+// `runs` reports whether a node can run a process-isolated container of an image. Both parameters are build numbers.
+// Before Windows Server 2022, the builds must be equal. A node of Windows Server 2022 or later also runs images of
+// earlier builds back to 2022:
 // https://learn.microsoft.com/virtualization/windowscontainers/deploy-containers/version-compatibility.
 func runs(image, node int) bool { return image == node || build2022 <= image && image <= node }
 
-// The function fits returns the builds of nodes that can't run an image. The parameter images contains the builds of
-// the image's variants, and nodes the builds of the nodes.
+// fits returns the builds of nodes that can't run an image. `images` contains the builds of the image's variants, and
+// `nodes` contains the builds of the nodes.
 func fits(images, nodes []int) (unfit []int) {
 	for _, node := range nodes {
 		if !slices.ContainsFunc(images, func(image int) bool { return runs(image, node) }) {
@@ -70,7 +70,7 @@ func fits(images, nodes []int) (unfit []int) {
 	return unfit
 }
 
-// The method has reports whether a node of the cluster has a build. The build may be given without its revision.
+// `has` reports whether a node of the cluster has a build. The build may be given without its revision.
 func (c Cluster) has(build string) bool {
 	return slices.ContainsFunc(c.Builds, func(b string) bool {
 		return b == build || buildNumber(b) != 0 && buildNumber(b) == buildNumber(build)

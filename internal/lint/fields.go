@@ -8,9 +8,8 @@ import (
 // containers is the path that matches all containers of a pod template. A template has no ephemeral containers.
 const containers = "initContainers[*]|containers[*]"
 
-// visit calls the function found for each value that a path matches below an object. An example of a path is
-// volumes[*].nfs|iscsi. The step volumes[*] matches each element of the list volumes. The step nfs|iscsi matches both
-// fields.
+// visit calls `found` for each value that a path matches below an object. An example of a path is volumes[*].nfs|iscsi.
+// The step volumes[*] matches each element of the list volumes. The step nfs|iscsi matches both fields.
 func visit(object any, path string, found func(at string, value any)) {
 	visitSteps(object, strings.Split(path, "."), "", found)
 }
@@ -38,7 +37,7 @@ func visitSteps(value any, steps []string, at string, found func(at string, valu
 }
 
 // fields returns a rule that checks the values that a path matches. The rule reports each value that isBad returns true
-// for. If isBad is nil, it reports every value. In the message, <value> stands for the value.
+// for. If isBad is nil, it reports every value. In the message, <value> stands for the reported value.
 func fields(name string, when func(*pod) bool, severity Severity, path string, isBad func(value any) bool,
 	message, fix string) rule {
 	return rule{name, when, func(p *pod, say report) {
@@ -58,8 +57,8 @@ const longestUser = 256 + 1 + 20
 
 // fieldRules returns the rules that check single fields. The rules named linux-security report fields that the API
 // server refuses in a pod with os.name windows. The first rule named volume reports volumes whose in-tree driver exists
-// for Linux only. No rule reports the other in-tree drivers: CSI drivers replace them, and declare their operating
-// systems themselves.
+// for Linux only. No rule reports the other in-tree drivers, because CSI drivers replace them. A CSI driver itself
+// declares its operating systems.
 func fieldRules() []rule {
 	isTrue := func(value any) bool { return value == true }
 	other := func(than any) func(any) bool { return func(value any) bool { return value != than } }

@@ -77,8 +77,8 @@ func (l Location) IsLoopback() bool {
 	return name == "localhost" || address.IsLoopback()
 }
 
-// contains reports whether the location other equals l or lies below l. If l is a domain, the host of other must lie
-// below this domain. The location other must not be a domain.
+// contains reports whether `other` equals l or lies below l. If l is a domain, the host of `other` must lie below this
+// domain. `other` itself must not be a domain.
 func (l Location) contains(other Location) bool {
 	if l.wildcard {
 		name, _ := other.split()
@@ -146,8 +146,8 @@ func canonical(host string) string {
 	return name
 }
 
-// The function below reports whether path equals prefix, or begins with prefix and a slash. In the second case, it also
-// returns the part of path after the slash. If prefix is empty, it returns path and true.
+// `below` reports whether path equals prefix, or begins with prefix and a slash. In the second case, it also returns
+// the part of path after the slash. If prefix is empty, it returns path and true.
 func below(path, prefix string) (string, bool) {
 	if prefix == "" || path == prefix {
 		return strings.TrimPrefix(path, prefix), true

@@ -148,7 +148,7 @@ func (r Rules) forbids(name Location) bool {
 }
 
 // MayLead reports whether a registry may redirect a pull to a location. Registries often redirect to hosts below their
-// own host, and rules rarely list these hosts. So rules about a whole domain don't apply to them.
+// own host, and rules rarely list these hosts. So such redirects ignore rules about a whole domain.
 func (r Rules) MayLead(from, to Location) bool {
 	if to.Host == from.Host {
 		return to.Path == "" || !r.Never(to)

@@ -53,7 +53,7 @@ func ParsePullSecret(data []byte) (PullSecret, error) {
 		case strings.Contains(name.Host, "*"):
 			secret.globs = append(secret.globs, glob{name, credential})
 		default:
-			// A key in its normal form takes precedence over a key with a scheme, or with another name of Docker Hub.
+			// If several keys name the same location, the key in its normal form (no scheme, docker.io) wins.
 			if _, taken := secret.exact[name]; !taken || name.String() == text {
 				secret.exact[name] = credential
 			}

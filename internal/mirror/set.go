@@ -28,8 +28,8 @@ type Set struct {
 }
 
 // rejected returns the problem for an invalid part of an entry. The valid parts of the entry still apply. If mirror is
-// empty, the source or the whole entry is invalid. The parameter why is the reason and must not contain a secret. It
-// may repeat the user's text only in the form that the function quote returns.
+// empty, the source or the whole entry is invalid. `why` gives the reason. It must not contain a secret, and may repeat
+// the user's text only in the form that `quote` returns.
 func rejected(object, source, mirror, why string) *contract.Problem {
 	what := "source " + quote(source)
 	if mirror != "" {

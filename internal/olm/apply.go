@@ -39,7 +39,7 @@ type Installer struct {
 	client    client.Client
 	namespace string
 	objects   []*unstructured.Unstructured
-	// mark is the part of probed's denial message that differs between releases with different policies.
+	// mark is the text that sign adds to denial messages. Releases with different policies have different marks.
 	mark string
 }
 
@@ -75,8 +75,8 @@ func New(c client.Client, namespace string) (*Installer, error) {
 	return &Installer{client: c, namespace: namespace, objects: parts.Operator, mark: mark}, nil
 }
 
-// sign adds a digest of all policies to the denial message of the policy that probed names. So a denial shows whether
-// the API server enforces these policies or still the policies of the previous release.
+// sign adds a digest of all policies to the denial message of the policy `probed`. So a denial shows whether the API
+// server enforces these policies or still the policies of the previous release.
 func sign(objects []*unstructured.Unstructured) (mark string, err error) {
 	sum := sha256.New()
 	var last *unstructured.Unstructured
@@ -179,12 +179,12 @@ func (i *Installer) apply(ctx context.Context) error {
 }
 
 // enforced returns an error unless the API server enforces these policies. To find out, it creates a Secret as a dry
-// run: the policy that probed names must deny this.
+// run: the policy `probed` must deny this request.
 func (i *Installer) enforced(ctx context.Context) error {
 	probe := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: i.namespace, Name: "policy-probe"}}
 	err := i.call(ctx, func(ctx context.Context) error { return i.client.Create(ctx, probe, client.DryRunAll) })
 	switch {
-	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), i.mark): // a policy refused it, and not a quota
+	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), i.mark): // a policy denied it, not a quota
 		return nil
 	case err == nil || strings.Contains(err.Error(), probed): // no policies, or only the previous release's policies
 		return errors.New("the admission policies are not enforced yet")

@@ -11,9 +11,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Put stores one blob. It calls the function write once, with a writer for the content. If the content doesn't match
-// the blob's digest, Put stores nothing and returns a *contract.Problem with the reason PayloadCorrupt. The daemon's
-// store implements Put.
+// Put stores one blob. It calls `write` once, with a writer for the content. If the content doesn't match the blob's
+// digest, Put stores nothing and returns a *contract.Problem with the reason PayloadCorrupt. The daemon's store
+// implements Put.
 type Put func(blob contract.Blob, write func(w io.Writer) error) error
 
 // Limits of a stream, to protect its receiver.
@@ -94,7 +94,7 @@ func (u *unpacking) run(r io.Reader) error {
 	return nil
 }
 
-// take stores one blob. If the content of the blob has another digest, take counts the blob in broken.
+// take stores one blob. If the content of the blob has a different digest, take counts the blob in broken.
 func (u *unpacking) take(r io.Reader, b contract.Blob) error {
 	var copying error
 	err := u.put(b, func(w io.Writer) error {

@@ -15,7 +15,7 @@ const maxConnections = 4096
 
 // bounded is a listener that always accepts connections. If too many connections without a request are open, bounded
 // closes the oldest one. Otherwise a client could open connections, send nothing and block daemons. A connection with a
-// request isn't closed, because it ends with its response. The type shares limits each node's requests.
+// request isn't closed, because it ends with its response. `shares` limits the requests of each node.
 type bounded struct {
 	net.Listener
 	silent chan *connection       // oldest connection first; some have already ended or sent a request

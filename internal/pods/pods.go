@@ -47,7 +47,7 @@ func NewClient(config *rest.Config) (kubernetes.Interface, error) {
 type Query struct {
 	Fields fields.Selector
 	// Page is the number of pods in a page. 0 means one list with all pods. This is the cheapest request if the API
-	// server has an index for the selection, as it has for the pods on a node.
+	// server has an index for the selection. It has an index for the pods on a node.
 	Page int64
 	// Cached lets the API server respond from its cache, which may be slightly outdated. Cached only has an effect if
 	// all pods are read in one list.
@@ -58,9 +58,9 @@ type Query struct {
 // OfNode selects the pods on a node.
 func OfNode(name string) fields.Selector { return fields.OneTermEqualSelector("spec.nodeName", name) }
 
-// Each calls the function visit for every selected pod. It reads one list at a time. If a list is too large, Each reads
-// smaller pages. If PassLimit is over, or if the API server abandons the list, Each stops and returns false. If visit
-// keeps a string from a pod, visit must copy the string, because the string keeps the whole response in memory.
+// Each calls `visit` for every selected pod. It reads one list at a time. If a list is too large, Each reads smaller
+// pages. If PassLimit is over, or if the API server abandons the list, Each stops and returns false. If visit keeps a
+// string from a pod, visit must copy the string, because the string keeps the whole response in memory.
 func Each(ctx context.Context, api kubernetes.Interface, query Query,
 	visit func(pod *corev1.Pod) error) (all bool, err error) {
 	began := query.Now()

@@ -13,7 +13,7 @@ import (
 // whose default is 10 MiB. Registries and the operator's servers need less than 8 KiB.
 const MaxHeader = 64 << 10
 
-// Transport limits the body of each response of the transport next. The parameter most is the limit in bytes.
+// Transport limits the body of each response that the transport `next` returns. The limit is `most` bytes.
 func Transport(next http.RoundTripper, most int64) http.RoundTripper { return transport{next, most} }
 
 type transport struct {
@@ -32,8 +32,8 @@ func (t transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	return answer, err
 }
 
-// Body returns a body whose reads fail beyond the limit (most, in bytes). It uses http.MaxBytesReader, which is meant
-// for requests but also works for responses.
+// Body returns a body whose reads fail beyond `most` bytes. It uses http.MaxBytesReader, which is meant for requests
+// but also works for responses.
 func Body(body io.ReadCloser, most int64) io.ReadCloser { return http.MaxBytesReader(nil, body, most) }
 
 // IsTooLarge reports whether err means that a response was larger than its limit.

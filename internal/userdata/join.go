@@ -38,8 +38,8 @@ func JoinCommand(in Join) (string, error) {
 	}
 	connect := ""
 	if _, err := netip.ParseAddr(where.Hostname()); err == nil {
-		// Until 2025, the curl.exe in Windows verifies only the names in a certificate, and ignores its IP addresses
-		// (curl pull request 15421). So let curl connect to the address under the name apiServerName.
+		// Until 2025, Windows had a curl.exe that verifies only the names in a certificate, not its IP addresses (curl
+		// pull request 15421). So let curl connect to the address under the name apiServerName.
 		port := cmp.Or(where.Port(), "443")
 		connect = fmt.Sprintf("--connect-to '%s:%s:%s:%s' ", apiServerName, port, where.Hostname(), port)
 		where.Host = apiServerName + ":" + port

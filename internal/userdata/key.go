@@ -9,7 +9,7 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// canonicalLine parses a line of authorized_keys, and returns the key's type and base64, safe within single quotes.
+// canonicalLine parses a line of authorized_keys, and returns "<type> <base64>", which is safe in single quotes.
 func canonicalLine(line string) (string, error) {
 	key, comment, options, rest, err := ssh.ParseAuthorizedKey([]byte(line))
 	if err != nil || comment != "" || len(options) > 0 || len(bytes.TrimSpace(rest)) > 0 {

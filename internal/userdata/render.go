@@ -89,7 +89,7 @@ func Render(in Input) (_ string, err error) {
 }
 
 // wrap converts the script to the format of the platform's agent. On Azure, the Machine API copies the user data to a
-// PowerShell file and runs the file, so the tags must be comments. Google's agent accepts unchanged scripts.
+// PowerShell file and runs the file, so the script's tags must be comments. Google's agent accepts unchanged scripts.
 func wrap(platform contract.Platform, text string) string {
 	switch platform {
 	case contract.PlatformGCP:

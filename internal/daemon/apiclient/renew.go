@@ -61,7 +61,7 @@ type Renewer struct {
 	Spread func() float64
 }
 
-// RenewalTime returns the time to renew a certificate. The parameter spread is in [0,1): 0 means no jitter.
+// RenewalTime returns the time to renew a certificate. `spread` is in [0,1). 0 means no jitter.
 func RenewalTime(leaf *x509.Certificate, spread float64) time.Time {
 	life := leaf.NotAfter.Sub(leaf.NotBefore)
 	return leaf.NotBefore.Add(time.Duration(float64(life) * (renewAt - spread*renewJitter)))
@@ -102,7 +102,7 @@ func (r *Renewer) Run(ctx context.Context) {
 			return min(due, longestWait)
 		}
 		if !r.Clock.Now().Before(pair.Leaf.NotAfter) {
-			// The API server refuses an expired certificate, even for its renewal. The operator issues another
+			// The API server refuses an expired certificate, even for its renewal. The operator issues a new
 			// certificate when it joins the host again.
 			log.Info("the certificate has expired; the host keeps its last known state until the operator "+
 				"issues another certificate", "expired", pair.Leaf.NotAfter)

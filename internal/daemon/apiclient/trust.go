@@ -41,13 +41,13 @@ func Reach(ctx context.Context, to Server, now func() time.Time) error {
 	return conn.Close()
 }
 
-// Trust makes this process, and later processes of the daemon, verify the API server with another CA bundle.
+// Trust makes this process, and later processes of the daemon, verify the API server with the CA bundle `ca`.
 //
-// Until the new bundle verifies the API server, settled is false, the daemon also trusts the previous bundle, and the
-// caller must call Trust again. Without the previous bundle, the daemon might be unable to connect and to receive a
-// correct bundle. Exception: if the parameter next is false, the host already has the bundle's revision. A later join
-// may have installed a newer bundle since, so Trust changes nothing until the bundle `ca` verifies the API server. A
-// second call with the same bundle changes nothing.
+// If this bundle doesn't verify the API server yet, `settled` is false, and the caller must call Trust again. Until
+// then, the daemon also trusts the previous bundle. Otherwise it might be unable to connect and to receive a correct
+// bundle. Exception: if `next` is false, the host already has the bundle's revision. A later join may have installed a
+// newer bundle, so Trust then changes nothing until `ca` verifies the API server. A second call with the same bundle
+// changes nothing.
 func (l *Client) Trust(ctx context.Context, ca []byte, next bool) (settled bool, err error) {
 	server, err := readKubeconfig(l.options.Files, l.options.Kubeconfig)
 	if err != nil || bytes.Equal(server.CA, ca) {

@@ -108,7 +108,7 @@ type Report struct {
 // Holds reports whether the host is in its desired state.
 func (r Report) Holds() bool { return len(r.Waiting)+len(r.Failed) == 0 }
 
-// The method sort adds problems of unknown values: to Waiting if a value may become known later, otherwise to Failed.
+// `sort` adds each problem of an unknown value to Waiting if the value may become known later, otherwise to Failed.
 func (r *Report) sort(unknown []*contract.Problem) {
 	for _, p := range unknown {
 		switch p.Reason {

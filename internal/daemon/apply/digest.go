@@ -26,10 +26,10 @@ type seen struct {
 	at     time.Time
 }
 
-// The constant changed stands for the digest of a file that has changed since it was read.
+// `changed` stands for the digest of a file that has changed since it was read.
 const changed = "changed"
 
-// The method of returns the digest and the access rights of a file. The digest of a missing file is "".
+// `of` returns the digest and the access rights of a file. The digest of a missing file is "".
 func (d *digests) of(ctx context.Context, path string) (string, winos.Access, error) {
 	digest, access := d.cached(path)
 	if digest != changed {

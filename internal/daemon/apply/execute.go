@@ -192,8 +192,8 @@ func forgetStarts(file *state.File, services []string) {
 	}
 }
 
-// rememberStarts restores the recorded starts that the function declare deleted, except for services that have
-// restarted or whose files were replaced. It is called after a pass that ended early.
+// rememberStarts restores the recorded starts that `declare` deleted. It skips services that have restarted or whose
+// files were replaced. It is called after a pass that ended early.
 func (r *run) rememberStarts(ctx context.Context, starts map[string]state.Start) {
 	var replaced []string
 	for _, s := range r.report.Steps {
@@ -226,7 +226,7 @@ func (r *run) touch(name string) {
 	r.state.TouchVariable(name, before)
 }
 
-// step executes one step and records the result. If a step is about a broken service, it is skipped. The result ok is
+// step executes one step and records the result. If a step is about a broken service, it is skipped. The result `ok` is
 // false if the step failed and the failure may keep programs from running correctly.
 func (r *run) step(ctx context.Context, step plan.Step) (ok bool) {
 	beside := false
@@ -263,7 +263,7 @@ func (r *run) fail(problem *contract.Problem) {
 	}
 }
 
-// The method breaks records that a problem may keep programs from running correctly.
+// `breaks` records that a problem may keep programs from running correctly.
 func (r *run) breaks(problem *contract.Problem, about string) {
 	r.report.Broken = append(r.report.Broken, state.Fault{Problem: *problem, About: about})
 }

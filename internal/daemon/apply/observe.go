@@ -123,7 +123,7 @@ func (a *Applier) absent(want plan.Desired) map[string]bool {
 	return all
 }
 
-// private finds our private files and directories that other users may access, and adds them to have.Loose.
+// private adds to have.Loose those of our private files and directories that other users may access.
 func (a *Applier) private(have *plan.Observed) {
 	for _, path := range state.Private(a.state) {
 		info, err := a.host.Files.Stat(path)

@@ -70,8 +70,8 @@ func (f *fight) quiet(now time.Time) time.Duration { return winos.Age(now, f.tim
 // over reports whether the conflict has ended, because no step was needed for long enough.
 func (f *fight) over(now time.Time) bool { return f.quiet(now) > max(repeatsWindow, 2*f.pause) }
 
-// took records a step. It ignores starts and stops, because the type histories tracks them. It also ignores removals of
-// pod networks: if a revision fails repeatedly, our own service creates its network each time, and no other program is
+// took records a step. It ignores starts and stops, because `histories` tracks them. It also ignores removals of pod
+// networks: if a revision fails repeatedly, our own service creates its network each time, and no other program is
 // involved.
 func (r *repeats) took(step plan.Step) {
 	if step.Kind == plan.StartService || step.Kind == plan.StopService || step.Kind == plan.RemoveNetwork {

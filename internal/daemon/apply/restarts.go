@@ -37,13 +37,13 @@ type history struct {
 	up   bool
 	pid  uint32
 	ends []time.Time
-	// The field with is the digest of the inputs of the last start, and started is the time of that start. `rest` is
-	// the pause before the next start.
+	// `with` is the digest of the inputs of the last start. `started` is the time of that start. `rest` is the pause
+	// before the next start.
 	with    string
 	started time.Time
 	rest    time.Duration
-	// tried reports whether we have started the service since Applier.Try. stayed reports whether it has run for
-	// VerifyTime since its last start. fell lists the times of its ends since Applier.Try.
+	// `tried` reports whether we have started the service since Applier.Try. `stayed` reports whether it has run for
+	// VerifyTime since its last start. `fell` lists the times of its ends since Applier.Try.
 	tried, stayed bool
 	fell          []time.Time
 	// crashLooping becomes true when the service has ended maxEnds times within endsWindow. It becomes false when the

@@ -13,9 +13,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// The method do takes a step. If the step fails, do returns the error, and the reason for the problem to report. If the
-// daemon crashes before the state file is saved at the end of the pass, the next pass repeats removals. This is
-// harmless.
+// `do` takes a step. If the step fails, `do` returns the error, and the reason for the problem to report. If the daemon
+// crashes before the state file is saved at the end of the pass, the next pass repeats removals. This is harmless.
 func (r *run) do(ctx context.Context, step plan.Step) (contract.Reason, error) {
 	switch step.Kind {
 	case plan.Restrict:
@@ -163,7 +162,7 @@ func (r *run) writeFile(ctx context.Context, path string) error {
 }
 
 // removeFile deletes a file. It also deletes the file's directory if we created the directory, if the directory is
-// empty, and if the function state.Directories doesn't list it.
+// empty, and if state.Directories doesn't list it.
 func (r *run) removeFile(ctx context.Context, path string) error {
 	if err := winos.UntilClosed(ctx.Done(), func() error { return r.host.Files.Remove(path) }); err != nil {
 		return fmt.Errorf("removing %s: %w", path, err)

@@ -36,8 +36,8 @@ type Writer struct {
 // Open creates a log file that begins with the content of the existing file. So if the daemon crashes repeatedly, the
 // lines that explain the crash are not displaced by new files. An existing file that is more than half full is not
 // copied, but kept under another name, such as wicd-20260102-150405.log. If Open fails, for example because the
-// directory of path does not exist yet, the first Write retries. The function now returns the host's time, for the
-// names of older files.
+// directory of path does not exist yet, the first Write retries. `now` returns the host's time, for the names of older
+// files.
 func Open(files winos.Files, path string, now func() time.Time) *Writer {
 	w := &Writer{files: files, path: path, now: now}
 	w.Limit(contract.Log{})

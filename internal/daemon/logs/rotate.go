@@ -33,7 +33,7 @@ type Rotator struct {
 // NewRotator returns a Rotator without logs.
 func NewRotator(host winos.Host) *Rotator { return &Rotator{host: host} }
 
-// Follow replaces the logs and limits with a manifest's logs and limits. The daemon rotates its own log itself.
+// Follow replaces the logs and limits with a manifest's logs and limits. The Writer rotates the daemon's log.
 func (r *Rotator) Follow(m contract.Manifest) {
 	var logs []contract.Log
 	for _, s := range m.Services {

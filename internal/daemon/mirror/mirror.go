@@ -51,8 +51,8 @@ func (s *Service) Close() {
 }
 
 // Follow applies the cluster's settings for pulls. It returns the file that directs containerd to the resolver, or an
-// empty list if there is nothing to resolve. The parameter environment contains the proxy variables. When Follow
-// returns, the resolver already uses the new rules.
+// empty list if there is nothing to resolve. `environment` contains the proxy variables. When Follow returns, the
+// resolver already uses the new rules.
 //
 // If another program uses the resolver's port, Follow returns a problem, and a file that directs containerd nowhere.
 // Otherwise the other program would act as the node's registry. With any other problem, the files are nil, and
@@ -141,7 +141,7 @@ func (s *Service) serve(ctx context.Context) *contract.Problem {
 	return nil
 }
 
-// who returns ": " and the program that uses the port, or an empty string if the program is unknown.
+// `who` returns ": " and the program that uses the port, or an empty string if the program is unknown.
 func (s *Service) who(ctx context.Context) string {
 	all, err := s.Network.Listening(ctx)
 	if program := all[contract.MirrorPort]; err == nil && program != "" {

@@ -21,8 +21,8 @@ const (
 )
 
 // NewClient returns a client that accepts a payload server only if a CA in ca (PEM) has signed its certificate. The
-// client calls the function certificate for each connection, so that it presents a renewed certificate. The client uses
-// no proxy, because payload servers are inside the cluster.
+// client calls `certificate` for each connection, so that it presents a renewed certificate. The client uses no proxy,
+// because payload servers are inside the cluster.
 func NewClient(ca []byte, certificate func() *tls.Certificate) (*http.Client, error) {
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(ca) {

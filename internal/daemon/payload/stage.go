@@ -194,7 +194,7 @@ func isUnreported(node *unstructured.Unstructured, revision string) bool {
 	return status || revision != "" && a[contract.StagedAnnotation] != revision
 }
 
-// The method do executes a task and reports it. If the wanted task changes, the method stops and keeps complete blobs.
+// `do` executes a task and reports it. If the wanted task changes, `do` stops and keeps complete blobs.
 func (s *Stager) do(ctx context.Context, t task) {
 	ctx, stop := context.WithCancel(ctx)
 	var watching sync.WaitGroup

@@ -39,8 +39,8 @@ type revisions struct {
 
 // choose returns the candidate: the revision that the Node's annotation names. If the host already has this revision,
 // choose returns nil. If the revision is missing or invalid, choose returns nil and a problem, and the host keeps its
-// revision. While the watch may still deliver the revision, choose returns nil and sets latest.isAwaited. The parameter
-// due reports that the time of a planned check has come. Only then does choose repeat a failed request.
+// revision. While the watch may still deliver the revision, choose returns nil and sets latest.isAwaited. If `due` is
+// true, the time of a planned check has come. Only then does choose repeat a failed request.
 func (r *Reconciler) choose(ctx context.Context, node *unstructured.Unstructured, due bool) (*state.Revision,
 	*contract.Problem) {
 	name := desired(node)

@@ -64,9 +64,9 @@ func (f *failures) untilNextTry(pause time.Duration) time.Duration {
 	return pause
 }
 
-// fetchProblem returns the problem to report. The parameter why is the problem of the last fetch. If a revision failed
-// for lack of payload, the result also names that revision. If the revision failed for another reason, the result is
-// nil, because the problem of that failure is more useful.
+// fetchProblem returns the problem to report. `why` is the problem of the last fetch. If a revision failed because
+// payload was missing, the result also names that revision. If a revision failed for another reason, the result is nil,
+// because the problem of that revision is more useful.
 func (f *failures) fetchProblem(why *contract.Problem) *contract.Problem {
 	last := f.state.Failed
 	switch {

@@ -51,9 +51,9 @@ func readCertificate(files winos.Files) ([]byte, error) {
 	return content, nil
 }
 
-// ForgetRefusedKubelet removes kubelet's unexpired certificate if the API server refuses it. kubelet then requests
-// another certificate. The result `forgot` reports whether the certificate was removed. If the API server doesn't
-// answer, ForgetRefusedKubelet changes nothing and returns no error.
+// ForgetRefusedKubelet removes kubelet's unexpired certificate if the API server refuses it. kubelet then requests a
+// new certificate. The result `forgot` reports whether the certificate was removed. If the API server doesn't answer,
+// ForgetRefusedKubelet changes nothing and returns no error.
 func ForgetRefusedKubelet(ctx context.Context, files winos.Files, node string, now time.Time) (forgot bool, err error) {
 	if has, err := KubeletHasIdentity(files, node, now); err != nil || !has {
 		return false, err

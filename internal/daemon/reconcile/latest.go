@@ -28,7 +28,7 @@ type latest struct {
 	isAwaited bool
 }
 
-// The method of returns a revision's content from the watch, or the zero value if the watch has no valid content.
+// `of` returns a revision's content from the watch, or the zero value if the watch has no valid content.
 func (l *latest) of(revision string) contract.Latest {
 	object, _ := l.watch.Get()
 	if object == nil {

@@ -38,8 +38,8 @@ type pass struct {
 	thorough bool
 	// lacking is the problem that the candidate's payload is incomplete, or nil.
 	lacking *contract.Problem
-	// report is the result of the last check of the host. It is valid if isLooked is true. broken is a problem in this
-	// report that did not exist before the revision on trial, or nil.
+	// report is the result of the last check of the host. It is valid if isLooked is true. `broken` is a problem in
+	// this report that did not exist before the revision on trial, or nil.
 	report   apply.Report
 	isLooked bool
 	broken   *contract.Problem
@@ -55,7 +55,7 @@ type onTrial struct {
 	// changed reports that the revision has changed the host. hampered reports that the last pass had only failures
 	// that existed before this revision. Then the next pass doesn't stop at a failed step.
 	changed, hampered bool
-	// The field since is when this daemon began to observe services under the current revision.
+	// `since` is when this daemon began to observe services under the current revision.
 	since time.Time
 	// unreadable is why this daemon can't parse the host's revision, or nil.
 	unreadable *contract.Problem
@@ -224,8 +224,8 @@ func (r *Reconciler) unjudged(seen []state.Fault) []state.Fault {
 	})
 }
 
-// noteFaults records in the state file the faults that exist while no revision is on trial. The method excuses compares
-// later faults with these faults.
+// noteFaults records in the state file the faults that exist while no revision is on trial. `excuses` compares later
+// faults with these faults.
 func (r *Reconciler) noteFaults(ctx context.Context, faults []state.Fault) {
 	isSame := slices.EqualFunc(r.State.Faults, faults,
 		func(a, b state.Fault) bool { return a.IsSame(b) && a.CrashLooping == b.CrashLooping })

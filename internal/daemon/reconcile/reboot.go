@@ -43,7 +43,7 @@ type reboots struct {
 	// problem is why an approved reboot failed, or nil. changed is signalled when problem changes.
 	problem *atomic.Pointer[contract.Problem]
 	changed chan<- struct{}
-	// facts are facts about the current boot. looked is when the facts were read.
+	// facts contains facts about the current boot. `looked` is the time when they were read.
 	facts  winos.Facts
 	looked time.Time
 	// asked reports that the daemon has already requested the reboot that the operator approved last.
@@ -98,7 +98,7 @@ func (b *reboots) refresh(ctx context.Context) (err error) {
 }
 
 // reboot reboots the host if the operator has approved the end of exactly this boot: the approval must equal the boot
-// ID that this daemon reports. One approval causes one successful request. The method ignores an approval with the
+// ID that this daemon reports. One approval causes one successful request. `reboot` ignores an approval with the
 // shorter ID of an older daemon, because a previous boot may have the same ID. The operator then approves the full ID.
 func (b *reboots) reboot(ctx context.Context, node *unstructured.Unstructured) error {
 	if b.facts.BootID == "" || node.GetAnnotations()[contract.RebootApprovedAnnotation] != b.facts.BootID {

@@ -46,9 +46,9 @@ type Options struct {
 	CertificateEnd func() time.Time
 	// Source creates a payload source from the published URLs and CAs (PEM). If it is nil, nothing is fetched.
 	Source func(urls []string, ca []byte) (payload.Source, error)
-	// Trust, if set, makes this daemon and its later processes verify the API server with the CA bundle ca. If the
-	// result `settled` is false, the daemon still trusts the previous bundle, and Trust must be called again. The
-	// parameter next is true if the bundle's revision is not the host's revision yet.
+	// Trust, if set, makes this daemon and its later processes verify the API server with the CA bundle `ca`. If the
+	// result `settled` is false, the daemon still trusts the previous bundle, and Trust must be called again. `next` is
+	// true if the bundle's revision is not the host's revision yet.
 	Trust func(ctx context.Context, ca []byte, next bool) (settled bool, err error)
 	// Reach is passed to apply.Options.
 	Reach func(ctx context.Context, to apiclient.Server) error

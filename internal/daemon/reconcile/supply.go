@@ -71,8 +71,8 @@ func ofPayload(p *contract.Problem) bool {
 	return p.Reason == contract.ReasonPayloadIncomplete || p.Reason == contract.ReasonPayloadCorrupt
 }
 
-// supplied reports whether an attempt to fetch payload has ended since the last call. If the candidate failed for lack
-// of payload that is complete now, supplied makes the candidate due for a retry.
+// supplied reports whether an attempt to fetch payload has ended since the last call. If the candidate failed because
+// payload was missing, and its payload is complete now, supplied makes the candidate due for a retry.
 func (r *Reconciler) supplied(c *state.Revision) bool {
 	if !r.supply.arrived.Swap(false) {
 		return false

@@ -24,7 +24,7 @@ type sweeper struct {
 	state *state.File
 	store *payload.Store
 	clock clock.Clock
-	// The function now returns the host's time. The file times of blobs are compared with this time.
+	// `now` returns the host's time. The file times of blobs are compared with this time.
 	now func() time.Time
 	// swept is the time of the last sweep, and revision is the revision that was verified at that time.
 	swept    time.Time

@@ -115,7 +115,7 @@ func isNews(before, now *contract.Problem) bool {
 	return before != now && (before == nil || now == nil || *before != *now)
 }
 
-// The method there reports whether the token's files still exist. If this can't be checked, the result is true.
+// `there` reports whether the token's files still exist. If this can't be checked, the result is true.
 func (t *token) there() bool {
 	token, err := winos.Exists(t.Host.Files, t.service.Token)
 	kubeconfig, other := winos.Exists(t.Host.Files, t.service.Kubeconfig)

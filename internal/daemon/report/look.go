@@ -44,7 +44,7 @@ func Look(ctx context.Context, host winos.Host, version string) contract.NodeRep
 	return r
 }
 
-// inTime calls the function look with a time limit. If the limit is exceeded, only one part of the report is missing.
+// inTime calls `look` with a time limit. If the limit is exceeded, only one part of the report is missing.
 func inTime(ctx context.Context, look func(ctx context.Context)) {
 	ctx, cancel := context.WithTimeout(ctx, partLimit)
 	defer cancel()
@@ -124,7 +124,7 @@ func networks(ctx context.Context, network winos.Network, was state.State, r *co
 	}
 }
 
-// The function text formats an address or a prefix. If the value is invalid, the result is an empty string.
+// `text` formats an address or a prefix. If the value is invalid, the result is an empty string.
 func text[T interface {
 	netip.Addr | netip.Prefix
 	IsValid() bool

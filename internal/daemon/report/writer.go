@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	// refreshInterval is the longest time between two reports, and minInterval the shortest.
+	// refreshInterval is the longest time between two reports, and minInterval is the shortest time.
 	refreshInterval = 5 * time.Minute
 	minInterval     = 10 * time.Second
 )

@@ -164,8 +164,8 @@ func (p *Program) install(ctx context.Context, digest string) error {
 	}, digest)
 }
 
-// copyTo calls the function write with a blob's content and with the access rights for path. If the blob is damaged,
-// copyTo deletes the blob and returns an error.
+// copyTo calls `write` with a blob's content and with the access rights for path. If the blob is damaged, copyTo
+// deletes the blob and returns an error.
 func (p *Program) copyTo(path string, write func(content apply.Content) error, digest string) error {
 	var content io.ReadCloser
 	err := winos.UntilClosed(nil, func() (err error) { content, err = p.store.Open(digest); return err })

@@ -29,9 +29,9 @@ const (
 // ErrLate means that a new program was not accepted by its deadline.
 var ErrLate = errors.New("this program was not accepted by its deadline")
 
-// Run calls the function daemon and returns its error. If the program of this process is on trial, Run first counts the
-// start in the state file, and returns ErrLate at the deadline even if the daemon hangs. If the trial has failed, Run
-// restores the previous program and returns ErrReplaced.
+// Run calls `daemon` and returns its error. If the program of this process is on trial, Run first counts the start in
+// the state file, and returns ErrLate at the deadline even if the daemon hangs. If the trial has failed, Run restores
+// the previous program and returns ErrReplaced.
 func (p *Program) Run(ctx context.Context, daemon func(ctx context.Context) error) error {
 	limit, err := p.begin(ctx)
 	if err != nil {

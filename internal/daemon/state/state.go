@@ -32,7 +32,7 @@ type State struct {
 	// Failed is the last revision that failed, or nil. No daemon retries it before Failed.Until.
 	Failed *FailedRevision `json:"failed,omitempty"`
 	// Verified reports that the host has been completely in the desired state at least once. Until then, the host rolls
-	// back to Before if the desired state fails.
+	// back to the revision in Before if the desired state fails.
 	Verified bool `json:"verified,omitempty"`
 	// Before is the last verified desired state before this one, or nil. Its payload stays on the host, for a rollback.
 	Before *Revision `json:"before,omitempty"`
@@ -198,8 +198,8 @@ func (f *File) Tidy() error {
 	return nil
 }
 
-// Change calls the function change and then saves the state. If either fails, the state in memory is as before the
-// call. Earlier changes that could not be saved stay in memory, and the next save writes them.
+// Change calls `change` and then saves the state. If either fails, the state in memory is as before the call. Earlier
+// changes that could not be saved stay in memory, and the next save writes them.
 func (f *File) Change(change func() error) error {
 	before := f.State
 	before.Services, before.Environment = maps.Clone(f.Services), maps.Clone(f.Environment)
@@ -222,7 +222,7 @@ func (f *File) Erase() error {
 	return nil
 }
 
-// Back makes Before the desired state again, and marks it as verified. Before must not be nil.
+// Back restores the revision in `Before` as the desired state, and marks it as verified. `Before` must not be nil.
 func (s *State) Back() {
 	s.Revision, s.Before, s.Verified = *s.Before, nil, true
 }

@@ -130,7 +130,7 @@ func (c *cleaning) removed(what, name string) {
 	c.log.Info("removed", "what", what, "name", name)
 }
 
-// The method left adds an error to the answer's Left. The arguments are as in fmt.Errorf.
+// `left` adds an error to the answer's Left. The arguments are as in fmt.Errorf.
 func (c *cleaning) left(format string, args ...any) {
 	err := fmt.Errorf(format, args...)
 	if errors.Is(err, winos.ErrInUse) {
@@ -140,7 +140,7 @@ func (c *cleaning) left(format string, args ...any) {
 	c.log.Info("left", "detail", err.Error())
 }
 
-// The method kept adds an item to the answer's Kept. Such an item stays on purpose, and the cleanup doesn't fail.
+// `kept` adds an item to the answer's Kept. Such an item stays on purpose, and the cleanup doesn't fail.
 func (c *cleaning) kept(what string) {
 	c.answer.Kept = append(c.answer.Kept, what)
 	c.log.Info("stays", "what", what)

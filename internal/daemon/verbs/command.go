@@ -27,7 +27,7 @@ type Options struct {
 	Stdout, Stderr io.Writer
 	// Logger is the logger of the verbs. A zero Logger discards the log. The service logs to its own file instead.
 	Logger logr.Logger
-	// RunService calls the function run as a Windows service. To stop the service, it cancels the function's context.
+	// RunService calls `run` as a Windows service. To stop the service, it cancels the context of `run`.
 	RunService func(ctx context.Context, name string, run func(ctx context.Context, running func()) error) error
 	// Intervals and Pace are time limits of the services. Their zero values are right for production.
 	Intervals reconcile.Intervals

@@ -32,7 +32,7 @@ import (
 // the daemon reconciles the host without an API server.
 const openRetry = time.Minute
 
-// lifetime is the validity of a renewed certificate. The operator requests the same for the first certificate.
+// lifetime is the validity of a renewed certificate. The operator requests the same validity for the first certificate.
 const lifetime = 14 * 24 * time.Hour
 
 // service is the daemon's service.

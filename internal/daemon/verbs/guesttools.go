@@ -18,9 +18,9 @@ const (
 )
 
 // hidesAddress reports whether VMware Tools will stop reporting the host's address to vCenter. This happens if the
-// setting exclude-nics, like its default, matches the interface that gets the address from HNS. The configuration of
-// VMware Tools is like an INI file. exclude-nics is a list of names with the wildcards * and ?. Source: the comments in
-// tools.conf of https://github.com/vmware/open-vm-tools.
+// setting exclude-nics matches the interface that gets the address from HNS. The default setting does. The
+// configuration of VMware Tools is like an INI file. exclude-nics is a list of names with the wildcards * and ?.
+// Source: the comments in tools.conf of https://github.com/vmware/open-vm-tools.
 func hidesAddress(files winos.Files) (bool, error) {
 	if installed, err := winos.Exists(files, guestToolsDir); err != nil || !installed {
 		return false, err

@@ -127,8 +127,8 @@ func portUnsupported(f findings, request contract.PreflightRequest) []contract.P
 		"%s can't use the VXLAN port %d of the hybrid network", f.facts.ProductName, request.VXLANPort)
 }
 
-// addressStatic returns a problem if the host would lose its static address: except on Server 2022, the creation of the
-// first HNS network removes the network card's address. On a joined host the network already exists.
+// addressStatic returns a problem if the host would lose its static address. On all releases except Server 2022, the
+// creation of the first HNS network removes the card's address. On a joined host, that network already exists.
 func addressStatic(f findings, _ contract.PreflightRequest) []contract.Problem {
 	lost := f.facts.StaticAddress && !f.facts.DeviceLessNICDisabled && f.facts.Build != build2022 && !f.joined()
 	return when(lost, contract.ReasonStaticAddress, "address %s is static, and DeviceLessNicDisabled is not set",

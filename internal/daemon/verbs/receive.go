@@ -54,7 +54,7 @@ func fetch(ctx context.Context, host winos.Host, rpc string, want []contract.Blo
 	return nodepayload.Bring(ctx, host.System, source, blobs, want)
 }
 
-// store calls the function attempt, which stores blobs. The answer lists which wanted blobs are stored or missing.
+// store calls `attempt`, which stores blobs. The answer lists which wanted blobs are stored or missing.
 func store(files winos.Files, want []contract.Blob,
 	attempt func(*nodepayload.Store) error) (answer contract.ReceiveAnswer, err error) {
 	stateFile, err := state.Open(files)

@@ -21,9 +21,9 @@ type Channel struct {
 	Answer func(content []byte) error
 }
 
-// Serve handles one call: it decodes the request, calls the function run, and writes the answer. If run returns an
-// error, the answer contains the Problem and the result. Serve returns an error only if it can't read or decode the
-// request, or can't write the answer.
+// Serve handles one call: it decodes the request, calls `run`, and writes the answer. If `run` returns an error, the
+// answer contains the Problem and the result. Serve returns an error only if it can't read or decode the request, or
+// can't write the answer.
 func Serve[Request, Result any](ctx context.Context, c Channel,
 	run func(ctx context.Context, request Request) (Result, error)) error {
 	content, err := c.Request()

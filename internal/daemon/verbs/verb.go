@@ -55,8 +55,8 @@ func verbs(o Options) []*cobra.Command {
 	}
 }
 
-// inTurn returns a function that calls the function run while no other verb runs. First, it removes the one-shot
-// service of a cleanup. Otherwise that service would clean the host later.
+// inTurn returns a function that calls `run` while no other verb runs. First, it removes the one-shot service of a
+// cleanup. Otherwise that service would clean the host later.
 func inTurn[Request, Result any](o Options,
 	run func(context.Context, Request) (Result, error)) func(context.Context, Request) (Result, error) {
 	return func(ctx context.Context, request Request) (result Result, err error) {

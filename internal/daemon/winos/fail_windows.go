@@ -6,8 +6,8 @@ import (
 	"syscall"
 )
 
-// fail adds the operation to an error of Windows. If the function meaning returns an error for the code of err, the
-// result also wraps that error. If err is nil, fail returns nil.
+// fail adds the operation to an error of Windows. If `meaning` returns an error for the code of err, the result also
+// wraps that error. If err is nil, fail returns nil.
 func fail(err error, format string, args ...any) error {
 	if err == nil {
 		return nil

@@ -92,8 +92,8 @@ func loadDISM() (dism, error) {
 	return d, nil
 }
 
-// inSession calls the function work in a DISM session for the running Windows. DISM is initialised per process, so only
-// one caller at a time has a session.
+// inSession calls `work` in a DISM session for the running Windows. DISM is initialised per process, so only one caller
+// at a time has a session.
 func (s system) inSession(ctx context.Context, work func(d dism, session uintptr) (FeatureState, error)) (FeatureState,
 	error) {
 	d, err := loadDISM()

@@ -163,7 +163,7 @@ func (files) List(dir string) ([]FileInfo, error) {
 			return nil, fail(err, "%s", doing)
 		}
 		sddl, err := securityOn(strings.TrimSuffix(dir, `\`) + `\` + entry.Name())
-		if meaning(code(err)) == fs.ErrNotExist { //nolint:errorlint // the function meaning never wraps an error
+		if meaning(code(err)) == fs.ErrNotExist { //nolint:errorlint // `meaning` never wraps an error
 			continue // the file was just deleted
 		}
 		access := accessOf(sddl) // after an error, sddl is "": Windows hides the rights of some system files

@@ -146,8 +146,8 @@ func (network) RemoveHNSNetwork(ctx context.Context, name string) error {
 	return failHNS(err, "removing HNS network %s", name)
 }
 
-// withHNS checks that HNS exists, and then calls the function work. HNS calls don't support contexts, and may take
-// seconds, see WithTimeouts.
+// withHNS checks that HNS exists, and then calls `work`. HNS calls don't support contexts, and may take seconds, see
+// WithTimeouts.
 //
 // HNS has two DLLs. The newer DLL (computenetwork, package hcn) manages networks and their content. The older DLL
 // (vmcompute, HNS version 1) works with the same objects. Only the older DLL can attach an endpoint to the host and

@@ -28,8 +28,8 @@ func connect(access uint32) (*mgr.Mgr, error) {
 // disconnect ignores the error, because closing can't lose data.
 func disconnect(scm *mgr.Mgr) { _ = scm.Disconnect() }
 
-// openService opens a service and requests only the given rights. mgr.Mgr.OpenService would request all rights. For a
-// protected service, Windows refuses a request for all rights to every account.
+// openService opens a service and requests only the given rights. mgr.Mgr.OpenService would request all rights. Windows
+// refuses such a request for a protected service, whichever account sends it.
 func openService(name string, access uint32) (*mgr.Service, error) {
 	scm, err := connect(windows.SC_MANAGER_CONNECT)
 	if err != nil {

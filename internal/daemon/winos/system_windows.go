@@ -270,7 +270,7 @@ func keyExists(path string) (bool, error) {
 	return true, nil
 }
 
-// If a key or value is missing, absent returns ErrNotFound. The function fail would return fs.ErrNotExist.
+// If a key or value is missing, absent returns ErrNotFound. `fail` would return fs.ErrNotExist.
 func absent(err error, what string) error {
 	if errors.Is(err, registry.ErrNotExist) {
 		return fmt.Errorf("reading the registry: %s: %w", what, ErrNotFound)

@@ -233,7 +233,7 @@ type System interface {
 	Feature(ctx context.Context, name string) (FeatureState, error)
 	// EnableFeature may take minutes. If the method Feature then returns FeaturePending, a reboot is needed.
 	EnableFeature(ctx context.Context, name string) error
-	// Reboot requests a reboot and returns before the reboot begins. Windows shows and logs the parameter why.
+	// Reboot requests a reboot and returns before the reboot begins. Windows shows and logs `why`.
 	Reboot(ctx context.Context, why string) error
 	// ExcludeFromDefender excludes the process of an exe from the scans of Windows Defender. If Defender doesn't exist,
 	// it does nothing. A repeated call changes nothing.
@@ -308,9 +308,8 @@ type Programs interface {
 	// args must not need quotes. If ctx ends first, Run kills the process. If Windows can't start the exe, Run returns
 	// ErrStartFailed.
 	Run(ctx context.Context, exe string, args ...string) (exitCode int, err error)
-	// Kill kills a process and returns when the process has ended. Kill first passes the path of the process's exe to
-	// the function runs. If the function returns false, or if the process doesn't exist or is the caller itself, Kill
-	// does nothing and returns nil.
+	// Kill kills a process and returns when the process has ended. Exception: Kill does nothing and returns nil if the
+	// process doesn't exist, if it is the caller itself, or if `runs` returns false for the path of its exe.
 	Kill(ctx context.Context, pid uint32, runs func(exe string) bool) error
 	// Processes lists the processes whose exe is path or is below path, except the calling process.
 	Processes(ctx context.Context, path string) ([]Process, error)
@@ -374,10 +373,10 @@ func RemoveClosed(files Files, path string) error {
 	return UntilClosed(nil, func() error { return files.Remove(path) })
 }
 
-// UntilClosed calls the function attempt, which opens, starts, renames or deletes files. While another program has a
-// file open, UntilClosed calls the function again. Virus scanners open any file for a moment, and Windows then returns
-// a sharing violation or "access denied". After about a second, or when stop is closed, UntilClosed returns the last
-// error, such as ErrInUse or ErrDenied.
+// UntilClosed calls `attempt`, which opens, starts, renames or deletes files. While another program has a file open,
+// UntilClosed calls `attempt` again. Virus scanners open any file for a moment, and Windows then returns a sharing
+// violation or "access denied". After about a second, or when stop is closed, UntilClosed returns the last error, such
+// as ErrInUse or ErrDenied.
 func UntilClosed(stop <-chan struct{}, attempt func() error) error {
 	err := attempt()
 	isOpen := func() bool { return errors.Is(err, ErrInUse) || errors.Is(err, ErrDenied) }

@@ -34,10 +34,9 @@ func refuseTarget(w http.ResponseWriter, err error) {
 	}
 }
 
-// refuseNowhere answers if every source was skipped, or if there was no source to try. Without a source, it answers
-// 403. If every source answered 404, it answers 404. If every source denied the image or answered 404, it answers 403.
-// Otherwise it answers with the last status that tells clients to retry. If there is none, it answers 502, and
-// containerd doesn't retry.
+// refuseNowhere sends the error if no source delivered the target. If there was no source to try, the status is 403. If
+// every source answered 404, it is 404. If each source denied the image or answered 404, it is 403. In all other cases,
+// it is p.passing. If p.passing is 0, the status is 502, and containerd doesn't retry.
 func refuseNowhere(w http.ResponseWriter, p *pull, r Report) {
 	missing, denied := true, true
 	for _, a := range r.Attempts {

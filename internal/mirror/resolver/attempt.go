@@ -36,7 +36,7 @@ type reply struct {
 
 func (r *reply) close() { _ = r.body.Close() }
 
-// hops is the maximum number of redirects. A registry redirects once, and its content network once or twice more.
+// hops is the maximum number of redirects. A registry redirects once. Its content network redirects once or twice more.
 const hops = 5
 
 // ask sends the question and waits for the first byte of the answer, but no longer than limit. If ctx has ended, the
@@ -214,8 +214,8 @@ func discard(response *http.Response) {
 	_ = response.Body.Close()
 }
 
-// body is the body of an answer. Reading fails if leastRead bytes don't arrive within stall. Otherwise a body that
-// trickles would never end. The time between two reads, when the client is busy, doesn't count.
+// body is the body of an answer. Reading fails if leastRead bytes don't arrive within stall. Without this limit, a body
+// that trickles would never end. The time between two reads, when the client is busy, doesn't count.
 type body struct {
 	io.ReadCloser
 	ahead *bufio.Reader // reads ahead from ReadCloser

@@ -31,8 +31,8 @@ const maxSmall = 1 << 20
 // bufferSize is large enough that the overhead of each read and write is negligible.
 const bufferSize = 512 << 10
 
-// copyLayer searches for a source and copies the layer from it to containerd. It calls the function found when the
-// search has ended.
+// copyLayer searches for a source and copies the layer from it to containerd. When the search has ended, copyLayer
+// calls `found`.
 func (p *pull) copyLayer(ctx context.Context, w http.ResponseWriter, found func()) error {
 	l := &layer{pull: p, position: p.offset, size: -1}
 	err := l.open(ctx)
@@ -100,7 +100,7 @@ func (l *layer) take(r *reply) error {
 	return nil
 }
 
-// contradiction returns the fault if an answer can't be the rest of a blob of this size. size is -1 if it is unknown.
+// contradiction returns a fault if an answer can't be the rest of a blob of this size. size is -1 if it is unknown.
 func (l *layer) contradiction(r *reply, size int64) error {
 	switch {
 	case r.size >= 0 && r.size != size:

@@ -16,7 +16,7 @@ func newMemory[K comparable, V any](room int) *memory[K, V] {
 	return &memory[K, V]{cache: cache.NewLRUExpireCache(room)}
 }
 
-// get returns the value of key, or false if there is none or it has expired.
+// get returns the value of key. If the value is missing or has expired, get returns false.
 func (m *memory[K, V]) get(key K) (V, bool) {
 	value, ok := m.cache.Get(key)
 	found, _ := value.(V)

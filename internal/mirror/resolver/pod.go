@@ -26,8 +26,8 @@ import (
 //	              pod's user and password
 //	containerd ─► manifest, layers …, with the handle
 //
-// The credential of a handle is sent only to the source, and stored only in memory. If the pod has no credentials,
-// containerd gets a handle without credentials. If the source denies the image again, the pull fails.
+// The resolver sends the credential of a handle only to the source, and stores it only in memory. If the pod has no
+// credentials, containerd gets a handle without credentials. If the source denies the image again, the pull fails.
 type podAccess struct {
 	image      mirror.Location
 	credential mirror.Credential

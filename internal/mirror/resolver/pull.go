@@ -90,7 +90,7 @@ func (p *pull) run(ctx context.Context, w http.ResponseWriter) error {
 	})
 }
 
-// ask tries the sources until the function check accepts an answer. The error is errNowhere, or ctx's error.
+// ask tries the sources until `check` accepts an answer. The error is errNowhere, or ctx's error.
 func (p *pull) ask(ctx context.Context, offset int64,
 	check func(context.Context, mirror.Location, *reply) error) (*reply, mirror.Location, error) {
 	for {

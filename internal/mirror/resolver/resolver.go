@@ -122,7 +122,7 @@ func (r *Resolver) Serve(ctx context.Context, listener net.Listener) error {
 	return nil
 }
 
-// grace is enough for a manifest. If a layer takes longer, containerd later continues it where it stopped.
+// grace is a shutdown's time limit for running requests. containerd later continues a layer that was cut off.
 const grace = 2 * time.Second
 
 func (r *Resolver) shutdown(ctx context.Context, server *http.Server) {

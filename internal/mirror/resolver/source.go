@@ -11,9 +11,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/mirror"
 )
 
-// sourcesOf lists the sources of a target. After the first request of a pull, containerd requests by digest, even for a
-// tag. So for a digest, the repository's latest pull decides whether mirrors for tags or for digests are used. After a
-// restart, or kindLife after the latest pull, sourcesOf lists both kinds of mirrors.
+// sourcesOf lists the sources of a target. After the first request of a pull, containerd requests by digest, even if
+// the pull is by tag. So for these requests, the kind of the repository's latest pull decides which mirrors are listed.
+// If that pull is unknown or older than kindLife, sourcesOf lists the mirrors of both kinds.
 func (r *Resolver) sourcesOf(rules mirror.Rules, t target, method string) []mirror.Location {
 	of := func(kind contract.PullKind) []mirror.Location { return rules.Sources(t.image, kind) }
 	switch kind, known := r.kinds.get(t.image); {
@@ -69,7 +69,7 @@ const (
 )
 
 // troubled remembers a fault that may affect other requests: a host doesn't answer, or a repository has wrong bytes.
-// Other faults concern one image only. They show that the host answers, so troubled forgets the host's earlier trouble.
+// Other faults concern one image only. They show that the host answers, so `troubled` deletes the host's stored fault.
 func (s *state) troubled(at mirror.Location, f *fault) {
 	host := mirror.At(at.Host, "")
 	switch f.reason {

@@ -13,8 +13,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/response"
 )
 
-// transports sends the resolver's requests, including redirected ones and requests to token servers: over https, with
-// checked certificates, through the cluster's proxy. Exception: see insecureTransport.
+// transports sends the resolver's requests, including redirected requests and requests to token servers. It uses https
+// and the cluster's proxy, and verifies certificates. Exception: see insecureTransport.
 type transports struct {
 	common  *http.Transport
 	special map[string]*http.Transport // by host and port: registries with additional CAs

@@ -1,8 +1,8 @@
 package assembly
 
-// OpenShift returns the first and the last release of OpenShift whose Kubernetes is between two minor versions. If
-// there is no such release, OpenShift returns empty strings. The releases are in a table, because their numbers follow
-// no rule: after 4.22 comes 5.0 (the branches of github.com/openshift/kubernetes, September 2026).
+// OpenShift returns the first and the last release of OpenShift whose Kubernetes minor version is from `oldest` to
+// `newest`. If there is no such release, OpenShift returns empty strings. The releases are in a table, because their
+// numbers follow no rule: after 4.22 comes 5.0 (the branches of github.com/openshift/kubernetes, September 2026).
 func OpenShift(oldest, newest uint) (first, last string) {
 	for _, r := range []struct {
 		minor   uint
