@@ -34,8 +34,8 @@ func At(wall time.Time) time.Time {
 	return t
 }
 
-// Set returns a time after the clock was set forward by a duration, or back by a negative one. The monotonic reading
-// stays.
+// Set returns the time t after the clock was set forward by a duration. A negative duration sets the clock back. The
+// monotonic reading stays.
 func Set(t time.Time, forward time.Duration) time.Time {
 	moved := t
 	wordsOf(&moved).wall += uint64(forward/time.Second) << secondsShift //nolint:gosec // wraps if forward is negative

@@ -97,7 +97,7 @@ func (c *Cloud) Run(ctx context.Context) error {
 	return errors.Join(err, c.compute.close())
 }
 
-// changed triggers a reconcile of a Machine.
+// The method changed triggers a reconcile of a Machine.
 func (c *Cloud) changed(machine types.NamespacedName) {
 	object := &machinev1beta1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: machine.Namespace, Name: machine.Name}}
 	select {

@@ -118,7 +118,7 @@ func (c *compute) run(ctx context.Context, i *instance, wanted string, options f
 	return host.Close()
 }
 
-// ghost simulates an instance with a duplicate address: connections to the address reach the other host.
+// ghost simulates an instance with a duplicate address: connections to the address reach the host that had it first.
 func (c *compute) ghost(ctx context.Context, i *instance, wanted string) error {
 	address, err := netip.ParseAddr(wanted)
 	if err != nil {

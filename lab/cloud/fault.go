@@ -16,7 +16,7 @@ const (
 	FaultNeverBoots Fault = "never-boots"
 	// FaultWrongKey boots a host that ignores the key in its user data and authorizes another key.
 	FaultWrongKey Fault = "wrong-key"
-	// FaultHostKey boots a host that presents another SSH host key than the one in its user data.
+	// FaultHostKey boots a host that presents an SSH host key that differs from the key in its user data.
 	FaultHostKey Fault = "host-key"
 	// FaultNoAddress never reports the address.
 	FaultNoAddress Fault = "no-address"
@@ -38,7 +38,7 @@ const (
 	MachineIDAnnotation = "cloud.lab/machine-id"
 )
 
-// faultOf returns the fault of a Machine. A Machine that isn't Windows gets an address and never boots, because the lab
+// faultOf returns the fault of a Machine. A Machine without Windows gets an address and never boots, because the lab
 // doesn't simulate other operating systems.
 func faultOf(machine *machinev1beta1.Machine) Fault {
 	if machine.Labels[contract.MachineOSLabel] != contract.OSIDWindows {

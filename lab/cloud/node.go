@@ -81,7 +81,7 @@ func (n *nodes) instanceOf(node *corev1.Node) (description, bool) {
 	return n.compute.find(func(i *instance) bool { return i.host != nil && i.address.String() == internalIP(node) })
 }
 
-// link copies data of the Machine to its Node.
+// The method link copies data of the Machine to its Node.
 func (n *nodes) link(ctx context.Context, instance description, node *corev1.Node) error {
 	machine := &machinev1beta1.Machine{}
 	if err := n.Get(ctx, instance.machine, machine); err != nil {

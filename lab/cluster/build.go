@@ -47,7 +47,7 @@ const kubectlName = "kubectl"
 // program is a program to build: its file name and its main package.
 type program struct{ name, pkg string }
 
-// programs lists the programs that Build builds.
+// programs returns the programs that Build builds.
 func programs() []program {
 	return []program{
 		{name: etcdName, pkg: "go.etcd.io/etcd/server/v3"},
@@ -220,7 +220,7 @@ func (b *builder) key(ctx context.Context) (string, error) {
 	return hex.EncodeToString(hash.Sum(nil))[:16], nil
 }
 
-// sources lists the files in the module that the programs are built from, starting with the files that pin versions.
+// sources returns the files in the module that the programs are built from, starting with the files that pin versions.
 func (b *builder) sources() ([]string, error) {
 	names := []string{"go.mod", "go.sum"}
 	err := filepath.WalkDir(b.module, func(file string, _ fs.DirEntry, err error) error {
@@ -253,8 +253,8 @@ func (b *builder) path(name string) string {
 	return filepath.Join(b.out, name)
 }
 
-// missing lists the programs that aren't in the cache. A program is renamed into place when it is complete, so the
-// existence of the file is sufficient.
+// The method missing returns the programs that aren't in the cache. A program is renamed into place when it is
+// complete, so the existence of the file is sufficient.
 func (b *builder) missing() []program {
 	var missing []program
 	for _, p := range b.programs {

@@ -15,7 +15,7 @@ const nodeMonitorPeriod = 2 * time.Second
 // signingDuration is the flag for the maximum lifetime of certificates.
 const signingDuration = "--cluster-signing-duration="
 
-// controllers lists the controllers of lab/controlplane/controllermanager to run. The approving controller and the
+// controllers returns the controllers of lab/controlplane/controllermanager to run. The approving controller and the
 // controller that assigns podCIDRs run only with kubeadm. On OpenShift, other components do their work.
 func controllers(kubeadm bool) []string {
 	all := []string{

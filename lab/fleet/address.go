@@ -56,7 +56,7 @@ type Lease struct {
 func (l *Lease) Release() error { return l.hold.Close() }
 
 // TakeOwn reserves the address of this computer in its network. It fails if a different lab has reserved this address.
-// Hosts at loopback addresses are not enough: the API server doesn't connect to kubelets there, and Endpoints can't
+// Some tests need this address: the API server doesn't connect to kubelets at loopback addresses, and Endpoints can't
 // contain such addresses.
 func TakeOwn(ctx context.Context) (*Lease, error) {
 	address, err := OwnAddress()

@@ -27,7 +27,7 @@ const (
 	FaultPort        Fault = "port"
 )
 
-// reasons maps each fault to the reason that the operator should report.
+// The function reasons maps each fault to the reason that the operator should report.
 func reasons() map[Fault]contract.Reason {
 	return map[Fault]contract.Reason{
 		FaultAuth: contract.ReasonKeyRefused, FaultUnreachable: contract.ReasonUnreachable,

@@ -138,7 +138,7 @@ func (r *run) replace(ctx context.Context, hosts []*fleet.Host) error {
 	return errors.Join(err, r.list(ctx, hosts, true))
 }
 
-// gone waits until the hosts' instances and nodes are deleted.
+// The method gone waits until the hosts' instances and nodes are deleted.
 func (r *run) gone(ctx context.Context, hosts []*fleet.Host) error {
 	return r.await(ctx, "hosts to be gone", func(ctx context.Context) error {
 		return r.scene.WaitGone(ctx, pace, hosts...)

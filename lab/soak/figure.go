@@ -38,7 +38,7 @@ type Process struct {
 type Host struct {
 	// Files are paths. Others are services, certificates, variables and networks.
 	Files, Others []string
-	// Open is the number of open file handles, and Processes the number of running processes.
+	// Open is the number of open file handles. Processes is the number of running processes.
 	Open, Processes int
 }
 
@@ -103,7 +103,7 @@ func Leaks(before, after Figures) (leaks []Leak) {
 // file.
 const rotated = 10
 
-// held is how much the number of handles on a host may grow, and also the number of processes.
+// held is the allowed growth of the number of handles on a host, and of the number of its processes.
 const held = 3
 
 func leaksOf(name string, before, after Host) (leaks []Leak) {

@@ -76,7 +76,7 @@ func stacks() (map[string]int, error) {
 
 // parseStacks reads the text form of a goroutine profile. For each stack, the profile has a line with the number of
 // goroutines, and then the functions, innermost first. A stack is named after its outermost function of the product, or
-// else of the lab, or else of any package. Helpers that start goroutines don't show what they are for.
+// else of the lab, or else of any package. Functions that only start a goroutine don't show its purpose.
 func parseStacks(profile string) map[string]int {
 	began := regexp.MustCompile(`(?m)^(\d+) @ .*\n((?:#.*\n)+)`)
 	function := regexp.MustCompile(`^#\s+\S+\s+(\S+)\+0x`)

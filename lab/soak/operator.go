@@ -19,7 +19,7 @@ import (
 // tokenLife is longer than any soak test.
 const tokenLife = 24 * time.Hour
 
-// letScrape creates a ServiceAccount that may read the operator's metrics, and keeps its token.
+// letScrape creates a ServiceAccount that may read the operator's metrics, and stores the token of this account.
 func (r *run) letScrape(ctx context.Context) error {
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: mark}}
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: mark},

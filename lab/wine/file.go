@@ -42,7 +42,7 @@ func spelled(dir, name string) string {
 }
 
 // OpenFile opens a file by its Windows path for SFTP. It doesn't use Wine, so SFTP can read and write the file at any
-// offset. A new file is protected by the access of its directory. The exe of a running process can't be written.
+// offset. The rights of a new file are the rights of its directory. The exe of a running process can't be written.
 func (m *Machine) OpenFile(path string, flag int) (sshd.File, error) {
 	if m.session() == nil {
 		return nil, ErrOff

@@ -56,8 +56,8 @@ func processes(prefix string) []int {
 // socketName is a file in a prefix. Debian's wineserver writes the name of its folder below /tmp into it.
 const socketName = "wineserver"
 
-// removeSocket removes the folder of a wineserver in the system's temporary folder. Its name is chosen by the
-// wineserver, or derived from the device and inode of the prefix.
+// removeSocket removes the folder of a wineserver in the system's temporary folder. Some wineservers choose its name,
+// and others derive it from the device and inode of the prefix.
 func removeSocket(prefix string) {
 	if name, err := os.ReadFile(filepath.Join(prefix, socketName)); err == nil &&
 		strings.HasPrefix(string(name), "wine-") && !strings.ContainsRune(string(name), '/') {

@@ -26,7 +26,7 @@ func wanted() []struct{ program, debian string } {
 
 // MissingError reports that this machine lacks programs for Wine hosts.
 type MissingError struct {
-	// Programs are the names of the missing programs, and Packages their Debian packages.
+	// Programs are the names of the missing programs. Packages are their Debian packages.
 	Programs, Packages []string
 }
 

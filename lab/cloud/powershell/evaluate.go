@@ -117,7 +117,7 @@ func (r *runner) table(entries []statement) map[string]value {
 	return all
 }
 
-// function returns the value of a method call.
+// The method `function` returns the value of a method call.
 func (r *runner) function(name string, arguments node) string {
 	given := r.one(arguments).text
 	at := max(strings.LastIndex(name, "."), strings.LastIndex(name, ":"))

@@ -135,7 +135,7 @@ func (r *runner) control(s statement) error {
 	return nil
 }
 
-// command runs one command of a pipeline: a method, a block, a function of the script, or a known command.
+// The method command runs one command of a pipeline: a method, a block, a function of the script, or a known command.
 func (r *runner) command(s statement) error {
 	if len(s) == 0 {
 		return nil

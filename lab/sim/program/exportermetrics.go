@@ -86,7 +86,7 @@ func (m metrics) services(r *http.Request, gauge func(name string, samples ...sa
 	gauge("windows_service_state", states...)
 }
 
-// text writes the content of the files that the textfile collector reads.
+// The method text writes the content of the files that the textfile collector reads.
 func (m metrics) text(w io.Writer) {
 	files, err := m.Host.Files.List(contract.DirMetrics)
 	if err != nil {

@@ -70,9 +70,9 @@ func readServices(ctx context.Context, p *sim.Process, server *access) {
 	})
 }
 
-// sourceVIP waits until the network exists, and then for the time ProxyStart. From then on, if no endpoint has the
-// source address in the configuration, it creates an unnamed local endpoint (kubernetes 1.36,
-// pkg/proxy/winkernel/proxier.go, newProxierInternal and newSourceVIP). It doesn't attach the endpoint to the host.
+// sourceVIP waits until the network exists. Then it checks at intervals of ProxyStart: if no endpoint has the source
+// address in the configuration, it creates an unnamed local endpoint (kubernetes 1.36, pkg/proxy/winkernel/proxier.go,
+// newProxierInternal and newSourceVIP). It doesn't attach the endpoint to the host.
 func (o Options) sourceVIP(ctx context.Context, p *sim.Process,
 	config kubeproxyconfigv1alpha1.KubeProxyWinkernelConfiguration) {
 	address, err := netip.ParseAddr(config.SourceVip)

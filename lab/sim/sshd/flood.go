@@ -12,7 +12,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// flood writes until the reader closes.
+// flood writes until the reader closes the stream.
 func flood(ctx context.Context, to io.Writer) {
 	piece := bytes.Repeat([]byte("more of it, "), 1<<10)
 	for ctx.Err() == nil {

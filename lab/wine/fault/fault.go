@@ -9,8 +9,8 @@ const Protected = "--protected"
 // Up is the output of a shim when it is running as requested.
 const Up = "up"
 
-// Lingers is the file that keeps the process of a stand-in alive after its service has stopped, like csi-proxy and
-// hybrid-overlay-node. The stand-in checks for the file when the service stops.
+// Lingers is the file that keeps the process of a stand-in alive after its service has stopped. The real csi-proxy and
+// hybrid-overlay-node also do this. The stand-in checks for the file when the service stops.
 func Lingers(exe string) string { return dir + exe + ".lingers" }
 
 // Twice is the file that a stand-in writes if another process of the same program holds its pipe. The real csi-proxy
