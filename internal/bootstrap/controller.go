@@ -342,7 +342,7 @@ func (r *Reconciler) release(ctx context.Context, config *bootstrapv1.WindowsCon
 	return client.IgnoreNotFound(r.client.Patch(ctx, config, patch))
 }
 
-// unreachable sets a condition that says that the workload cluster can't be used. The provider then tries again.
+// `unreachable` sets a condition that says that the workload cluster can't be used. The provider then tries again.
 func unreachable(config *bootstrapv1.WindowsConfig, err error) (time.Duration, error) {
 	if config.Status.DataSecretName != "" && config.DeletionTimestamp.IsZero() { // the bootstrap data stays usable
 		report(config, bootstrapv1.ConditionInstanceReady, metav1.ConditionUnknown, reasonClusterUnusable, err.Error())

@@ -93,7 +93,7 @@ func startFix(report string) string {
 	return ""
 }
 
-// running adds the problems that the scheduler and kubelet report in the pod's status.
+// `running` adds the problems that the scheduler and kubelet report in the pod's status.
 func (d *Diagnosis) running(pod *corev1.Pod) {
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {

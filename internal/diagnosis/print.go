@@ -113,8 +113,8 @@ func (p *paper) age(t metav1.Time) string {
 // narrowest is the minimum width of a wrapped column. If the last column is narrower, it isn't wrapped.
 const narrowest = 24
 
-// wrapped breaks the texts in the last column between words, so that the rows fit into the width of the terminal. Each
-// line of a broken text becomes a row.
+// `wrapped` breaks the texts in the last column between words, so that the rows fit into the width of the terminal.
+// Each line of a broken text becomes a row.
 func (p *paper) wrapped(headers []string, rows [][]string) [][]string {
 	last, left := len(headers)-1, p.Width
 	for i, h := range headers[:last] {

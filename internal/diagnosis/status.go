@@ -208,7 +208,7 @@ func (h *Host) State() string {
 	return stateWaiting
 }
 
-// steps returns the number of completed steps and of all steps of a host's join, upgrade or reboot, or nil.
+// steps returns two numbers: the completed steps and all steps of a host's join, upgrade or reboot. Or it returns nil.
 func steps(h Host) []int {
 	all, done := []v1alpha1.Phase{v1alpha1.PhasePending, v1alpha1.PhaseConnecting, v1alpha1.PhasePreflight,
 		v1alpha1.PhasePreparing, v1alpha1.PhaseDelivering, v1alpha1.PhaseBootstrapping, v1alpha1.PhaseAdopting,

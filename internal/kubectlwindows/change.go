@@ -20,8 +20,8 @@ type change struct {
 	dryRun cmdutil.DryRunStrategy
 }
 
-// edits adds the flag --dry-run to a command that changes objects, and makes the command call `run`. If `asks` is true,
-// edits also adds the flag --yes, which skips a confirmation.
+// `edits` adds the flag --dry-run to a command that changes objects, and makes the command call `run`. If `asks` is
+// true, edits also adds the flag --yes, which skips a confirmation.
 func (p *plugin) edits(command *cobra.Command, asks bool,
 	run func(ctx context.Context, e *editor, args []string) error) *cobra.Command {
 	var ch change

@@ -137,7 +137,7 @@ func (r *reader) instances(ctx context.Context) ([]v1alpha1.WindowsInstance, err
 	return list.Items, nil
 }
 
-// unread adds to a list that the object `what` could not be read, and why. If err is nil, it adds nothing.
+// `unread` adds to a list that the object `what` could not be read, and why. If err is nil, it adds nothing.
 func unread(all []string, what string, err error) []string {
 	if err == nil {
 		return all

@@ -127,7 +127,7 @@ func (o *addOptions) settings() map[string]string {
 // entry returns the value of a host's entry in the ConfigMap windows-instances. It omits settings without a value.
 func entry(settings map[string]string) string {
 	var lines []string
-	for _, name := range slices.Backward(slices.Sorted(maps.Keys(settings))) { // the user first
+	for _, name := range slices.Backward(slices.Sorted(maps.Keys(settings))) { // reverse order: username is first
 		if settings[name] != "" {
 			lines = append(lines, name+"="+settings[name])
 		}
@@ -167,7 +167,7 @@ func (e *editor) readHosts(hosts map[string]string, o addOptions) error {
 		address := settings["address"]
 		delete(settings, "address")
 		if settings["port"] == strconv.Itoa(contract.SSHPort) {
-			delete(settings, "port") // the default, as with the flag
+			delete(settings, "port") // omit the default port
 		}
 		if address == "" {
 			return fmt.Errorf("%s has a line without an address", o.file)

@@ -40,7 +40,7 @@ const (
 	// tailLines is how many lines of a container's log are requested: more than fits into --log-bytes.
 	tailLines = 20_000
 
-	// partial is the suffix of the archive's name until the archive is complete.
+	// `partial` is the suffix of the archive's name until the archive is complete.
 	partial = ".partial"
 )
 

@@ -84,7 +84,7 @@ func (f findings) Healthy() bool {
 	return !slices.ContainsFunc(f, func(f lint.Finding) bool { return f.Severity == lint.Error })
 }
 
-// lint returns the findings. If it could check only some of the objects, it also returns an error.
+// `lint` returns the findings. If it could check only some of the objects, it also returns an error.
 func (p *plugin) lint(ctx context.Context, o lintOptions, args []string) (findings, error) {
 	templates, failed := p.templates(o, args)
 	if failed != nil && len(templates) == 0 {

@@ -141,8 +141,8 @@ type part struct {
 	changed    time.Time
 }
 
-// recent reads the lines that logOptions select. It starts with the end of the log, and reads longer parts until a part
-// contains all these lines.
+// `recent` reads the lines that logOptions select. It starts with the end of the log, and reads longer parts until a
+// part contains all these lines.
 func (r *reader) recent(ctx context.Context, node, file string, o logOptions) (part, error) {
 	if o.lines < 0 || o.since < 0 {
 		return part{}, errors.New("--tail and --since must be above zero")

@@ -24,7 +24,7 @@ type redactor struct {
 	own      *strings.Replacer
 	// base64 matches text that may be base64. colours matches the control sequences for colors in a terminal.
 	base64, colours *regexp.Regexp
-	// plain converts URL-safe base64 to standard base64.
+	// `plain` converts URL-safe base64 to standard base64.
 	plain *strings.Replacer
 }
 
@@ -43,7 +43,7 @@ const (
 	assigns = quote + `?[ \t]*(?:=>|[:=]|%3[ad])[ \t]*`
 	// value matches a value with or without quotation marks. The closing quotation mark may be missing, because the
 	// text may be cut off. A value without quotation marks ends before a blank or a quotation mark, and doesn't include
-	// punctuation at its end. It may contain commas and brackets, because passwords may.
+	// punctuation at its end. It may contain commas and brackets, because passwords contain them.
 	value = `(?:"(?:\\.|[^"\\\n])*(?:"|$)|'[^'\n]*(?:'|$)|%22.*?(?:%22|$)|\\+u0022.*?(?:\\+u0022|$)|` +
 		`\\"(?:\\{2,}"|[^"\n])*?(?:[^\\"\n]\\"|$)|\\{2,}"[^"\n]*?(?:\\{2,}"|$)|` +
 		`[^\s,;"'{}\[\]](?:[^\s"]*[^\s,;"'{}\[\]])?)`
@@ -122,7 +122,7 @@ func (r redactor) secrets(text []byte, encoded int) []byte {
 // encodings is how many times base64 is decoded. A Secret's values are base64, and may themselves contain base64.
 const encodings = 2
 
-// decoded returns the base64 text `run` unchanged. If the text contains a secret, it returns `redacted` instead.
+// `decoded` returns the base64 text `run` unchanged. If the text contains a secret, it returns `redacted` instead.
 func (r redactor) decoded(run []byte, encoded int) []byte {
 	letters := r.plain.Replace(string(run))
 	if len(letters)%4 == 1 { // a log may end in the middle of the base64

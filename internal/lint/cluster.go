@@ -59,7 +59,7 @@ func buildNumber(version string) int {
 // https://learn.microsoft.com/virtualization/windowscontainers/deploy-containers/version-compatibility.
 func runs(image, node int) bool { return image == node || build2022 <= image && image <= node }
 
-// fits returns the builds of nodes that can't run an image. `images` contains the builds of the image's variants, and
+// `fits` returns the builds of nodes that can't run an image. `images` contains the builds of the image's variants, and
 // `nodes` contains the builds of the nodes.
 func fits(images, nodes []int) (unfit []int) {
 	for _, node := range nodes {

@@ -63,7 +63,7 @@ func order(findings []Finding) []Finding {
 	return findings
 }
 
-// Print writes the findings as text for people, grouped by object. The last line says how many there are.
+// Print writes the findings as text for people, grouped by object. The last line has the number of findings.
 func Print(out io.Writer, findings []Finding) error {
 	var text strings.Builder
 	errors, warnings := 0, 0

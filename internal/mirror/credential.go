@@ -20,7 +20,7 @@ type Credential struct {
 	RegistryToken string `json:"-"`
 }
 
-// hidden replaces a secret in every text.
+// `hidden` replaces a secret in every text.
 const hidden = "[hidden]"
 
 // Format hides the secret from fmt, for every formatting verb.

@@ -28,7 +28,7 @@ const hostsHeader = `
 %s = ['%s']
 `
 
-// nowhere is a host name that can't exist (RFC 6761). containerd's error contains this name, whose words explain the
+// `nowhere` is a host name that can't exist (RFC 6761). containerd's error contains this name, whose words explain the
 // problem. The final dot prevents Windows from appending the host's domains.
 const nowhere = "https://another-program-has-the-port-of-the-mirror-resolver.invalid."
 

@@ -77,8 +77,8 @@ func (l Location) IsLoopback() bool {
 	return name == "localhost" || address.IsLoopback()
 }
 
-// contains reports whether `other` equals l or lies below l. If l is a domain, the host of `other` must lie below this
-// domain. `other` itself must not be a domain.
+// `contains` reports whether `other` equals l or lies below l. If l is a domain, the host of `other` must lie below
+// this domain. `other` itself must not be a domain.
 func (l Location) contains(other Location) bool {
 	if l.wildcard {
 		name, _ := other.split()

@@ -133,8 +133,8 @@ func (r Rules) Never(name Location) bool {
 	return r.forbids(name) || r.blocks(name) && !covers(r.always, name)
 }
 
-// forbids reports whether NeverContactSource applies to a name. The most specific source decides, as for mirrors. As on
-// Linux nodes, a rule for a registry without a port applies to every port of the registry. Exception: ports with a
+// `forbids` reports whether NeverContactSource applies to a name. The most specific source decides, as for mirrors. As
+// on Linux nodes, a rule for a registry without a port applies to every port of the registry. Exception: ports with a
 // separate rule.
 func (r Rules) forbids(name Location) bool {
 	found, ok := r.findPath(name)

@@ -9,7 +9,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// covers reports whether a location in list contains name.
+// `covers` reports whether a location in list contains name.
 func covers(list []Location, name Location) bool {
 	return slices.ContainsFunc(list, func(scope Location) bool { return scope.contains(name) })
 }
@@ -53,7 +53,7 @@ func (r Rules) Refused(name Location) string {
 	return ""
 }
 
-// blocks reports whether the cluster blocks a name. As on Linux nodes, if a registry without a port is blocked, it is
+// `blocks` reports whether the cluster blocks a name. As on Linux nodes, if a registry without a port is blocked, it is
 // blocked at each port. Exception: the rules have an entry for the name with its port.
 func (r Rules) blocks(name Location) bool {
 	if covers(r.blocked, name) {

@@ -122,7 +122,7 @@ func (s PullSecret) For(repository Location) (Credential, bool) {
 	return Credential{}, false
 }
 
-// matches reports whether a host matches a pattern. An asterisk matches no dot. The ports must be equal.
+// `matches` reports whether a host matches a pattern. An asterisk matches no dot. The ports must be equal.
 func matches(pattern, host string) bool {
 	parts := strings.NewReplacer(".", "/") // path.Match lets an asterisk match anything except a slash
 	ok, err := path.Match(parts.Replace(pattern), parts.Replace(host))

@@ -27,9 +27,9 @@ type Set struct {
 	Policy  Policy
 }
 
-// rejected returns the problem for an invalid part of an entry. The valid parts of the entry still apply. If mirror is
-// empty, the source or the whole entry is invalid. `why` gives the reason. It must not contain a secret, and may repeat
-// the user's text only in the form that `quote` returns.
+// `rejected` returns the problem for an invalid part of an entry. The valid parts of the entry still apply. If mirror
+// is empty, the source or the whole entry is invalid. `why` gives the reason. It must not contain a secret, and may
+// repeat the user's text only in the form that `quote` returns.
 func rejected(object, source, mirror, why string) *contract.Problem {
 	what := "source " + quote(source)
 	if mirror != "" {
@@ -41,7 +41,7 @@ func rejected(object, source, mirror, why string) *contract.Problem {
 // quote formats text from the cluster for messages: in quotes, without control characters, and shortened.
 func quote(text string) string { return fmt.Sprintf("%q", shorten(text)) }
 
-// shown limits the bytes of the cluster's text that a message repeats. A registry's host name has at most 253 bytes.
+// `shown` limits the bytes of the cluster's text that a message repeats. A registry's host name has at most 253 bytes.
 const shown = 280
 
 func shorten(text string) string {

@@ -178,7 +178,7 @@ func (i *Installer) apply(ctx context.Context) error {
 	return nil
 }
 
-// enforced returns an error unless the API server enforces these policies. To find out, it creates a Secret as a dry
+// `enforced` returns an error unless the API server enforces these policies. To find out, it creates a Secret as a dry
 // run: the policy `probed` must deny this request.
 func (i *Installer) enforced(ctx context.Context) error {
 	probe := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: i.namespace, Name: "policy-probe"}}

@@ -85,9 +85,9 @@ func Split(objects []*unstructured.Unstructured, namespace string) (Parts, error
 	return p, nil
 }
 
-// probed is the policy that the operator uses to test whether the API server enforces the policies. The operator writes
-// this policy last, and the API server sees policies in the order of their creation. So if the API server enforces this
-// policy, it enforces all policies.
+// `probed` is the policy that the operator uses to test whether the API server enforces the policies. The operator
+// writes this policy last, and the API server sees policies in the order of their creation. So if the API server
+// enforces this policy, it enforces all policies.
 const probed = "windows-operator-secret"
 
 // turn returns an object's position in the order of application. Bindings of rights come last, after the policies. The

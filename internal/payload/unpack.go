@@ -50,7 +50,7 @@ type unpacking struct {
 	put    Put
 	sizes  map[string]int64 // of the wanted blobs
 	stored map[string]bool
-	// broken counts entries with the name of a wanted blob but with different content.
+	// `broken` counts entries with the name of a wanted blob but with different content.
 	broken int
 	// fatal is an error of put or of the reader, but not of the stream's content.
 	fatal error
@@ -135,7 +135,7 @@ func (u *unpacking) source(r io.Reader) io.Reader {
 	})
 }
 
-// bounded returns a reader that fails if the unpacked stream is far longer than the wanted blobs.
+// `bounded` returns a reader that fails if the unpacked stream is far longer than the wanted blobs.
 func (u *unpacking) bounded(r io.Reader) io.Reader {
 	left := int64(maxUnwanted) + maxUnwantedEntries*entryOverhead
 	for _, size := range u.sizes {

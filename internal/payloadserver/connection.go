@@ -13,9 +13,9 @@ import (
 // each node of a large fleet.
 const maxConnections = 4096
 
-// bounded is a listener that always accepts connections. If too many connections without a request are open, bounded
-// closes the oldest one. Otherwise a client could open connections, send nothing and block daemons. A connection with a
-// request isn't closed, because it ends with its response. `shares` limits the requests of each node.
+// `bounded` is a listener that always accepts connections. If too many connections without a request are open,
+// `bounded` closes the oldest one. Otherwise a client could open connections, send nothing and block daemons. A
+// connection with a request isn't closed, because it ends with its response. `shares` limits the requests of each node.
 type bounded struct {
 	net.Listener
 	silent chan *connection       // oldest connection first; some have already ended or sent a request
@@ -44,7 +44,7 @@ func (b *bounded) Accept() (net.Conn, error) {
 type connection struct {
 	net.Conn
 	failed *prometheus.CounterVec
-	// settled is true if the connection has ended, or if the client has sent a request.
+	// `settled` is true if the connection has ended, or if the client has sent a request.
 	settled atomic.Bool
 }
 
@@ -71,7 +71,7 @@ func connContext(ctx context.Context, conn net.Conn) context.Context {
 	return context.WithValue(ctx, connectionKey{}, conn)
 }
 
-// spoken records that the client of a connection has sent a request. ctx is the context of the request.
+// `spoken` records that the client of a connection has sent a request. ctx is the context of the request.
 func spoken(ctx context.Context) {
 	if c, ok := ctx.Value(connectionKey{}).(*connection); ok {
 		c.settled.Store(true)

@@ -60,8 +60,8 @@ func JoinCommand(in Join) (string, error) {
 // apiServerName is a name that is in every API server's certificate, on OpenShift and on clusters that kubeadm created.
 const apiServerName = "kubernetes.default.svc"
 
-// quoted prepares JSON for single quotes in PowerShell, which also accepts some non-ASCII characters as single quotes.
-// Only comments in the CA bundle may have non-ASCII characters. quoted removes these characters.
+// `quoted` prepares JSON for single quotes in PowerShell, which also accepts some non-ASCII characters as single
+// quotes. Only comments in the CA bundle may have non-ASCII characters. `quoted` removes these characters.
 func quoted(text string) string {
 	ascii := strings.Map(func(r rune) rune {
 		if r > unicode.MaxASCII {

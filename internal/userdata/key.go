@@ -19,8 +19,8 @@ func canonicalLine(line string) (string, error) {
 }
 
 // HostKeyLine returns the public part of the shared host key as "<type> <base64>". It accepts only an unencrypted
-// Ed25519 private key in OpenSSH's PEM. On Windows, sshd reads one key of each type from its own file. The shared key
-// replaces only the Ed25519 key. The keys of the other types are the machine's own.
+// Ed25519 private key in OpenSSH's PEM. On Windows, sshd reads one key of each type from a separate file. The shared
+// key replaces only the Ed25519 key. The keys of the other types are the machine's own.
 func HostKeyLine(pem []byte) (string, error) {
 	raw, err := ssh.ParseRawPrivateKey(pem)
 	if err != nil {

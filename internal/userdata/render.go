@@ -40,7 +40,7 @@ func CarriesHostKey(platform contract.Platform) bool {
 // ec2Launch is a version of EC2's agent, which runs user data and maintains the routes to EC2's metadata service.
 type ec2Launch struct{ Version, URL, SHA256 string }
 
-// pinned returns the first version of EC2Launch whose task add-routes works as the script needs. Amazon's images have
+// `pinned` returns the first version of EC2Launch whose task add-routes works as the script needs. Amazon's images have
 // had a later version since 2025, so only machines with old or custom images download this version. The digest comes
 // from the Windows Package Manager's manifest of Amazon.EC2Launch 2.0.2107.0 (2026-09).
 func pinned() ec2Launch {

@@ -37,7 +37,7 @@ func parse(content []byte) (*clientcmdapi.Config, *clientcmdapi.Cluster, error) 
 	return config, cluster, nil
 }
 
-// IsKubeconfig reports whether content is a kubeconfig with a server and a user, so that a program can start with it.
+// IsKubeconfig reports whether content is a kubeconfig with a server and a user, so that programs can use it.
 func IsKubeconfig(content []byte) bool {
 	config, _, err := parse(content)
 	return err == nil && config.AuthInfos[config.Contexts[config.CurrentContext].AuthInfo] != nil
@@ -81,9 +81,9 @@ func readKubeconfig(files winos.Files, path string) (server Server, err error) {
 	return server, nil
 }
 
-// Kubeconfigs returns the paths of the kubeconfigs of the node's programs, except the daemon's. Each program reads its
-// kubeconfig once, when it starts. If kubelet starts without a valid kubeconfig and certificate, it creates its
-// kubeconfig from its bootstrap kubeconfig (kubernetes, pkg/kubelet/certificate/bootstrap).
+// Kubeconfigs returns the paths of the kubeconfigs of the node's programs, except the daemon's kubeconfig. Each program
+// reads its kubeconfig once, when it starts. If kubelet starts without a valid kubeconfig and certificate, it creates
+// its kubeconfig from its bootstrap kubeconfig (kubernetes, pkg/kubelet/certificate/bootstrap).
 func Kubeconfigs() []string {
 	paths := []string{contract.PathKubeconfig}
 	for _, t := range contract.ServiceTokens() {
@@ -115,7 +115,7 @@ func Repointed(files winos.Files, path string, to Server) (*Server, error) {
 	return &server, err
 }
 
-// pointed returns the content that Point would write to the kubeconfig, or nil if Point would change nothing.
+// `pointed` returns the content that Point would write to the kubeconfig, or nil if Point would change nothing.
 func pointed(files winos.Files, path string, to Server) ([]byte, error) {
 	content, err := winos.ReadFile(files, path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -38,9 +38,9 @@ const (
 const (
 	firstLook   = time.Second
 	slowestLook = time.Minute
-	// pause is the time between two failed attempts. restPause is the shortest time between renewals. Without
-	// restPause, a host whose clock is days ahead would renew its certificate endlessly. If a certificate has a short
-	// lifetime, both pauses are at most 1/pausePart of the lifetime.
+	// pause is the time from a failed attempt to the next attempt. restPause is the shortest time between renewals.
+	// Without restPause, a host whose clock is days ahead would renew its certificate endlessly. If a certificate has a
+	// short lifetime, both pauses are at most 1/pausePart of the lifetime.
 	pause     = 10 * time.Minute
 	restPause = time.Hour
 	pausePart = 20
@@ -152,7 +152,7 @@ func (i Identity) requestName(key *ecdsa.PrivateKey) (string, error) {
 	return i.Request + hex.EncodeToString(sum[:8]), nil
 }
 
-// signed returns the certificate for a key. If the API server has no request for the key, signed creates one.
+// `signed` returns the certificate for a key. If the API server has no request for the key, `signed` creates one.
 func (r *Renewer) signed(ctx context.Context, key *ecdsa.PrivateKey, life time.Duration) ([]byte, error) {
 	name, err := r.requestName(key)
 	if err != nil {

@@ -27,7 +27,7 @@ import (
 const (
 	firstRetry = 500 * time.Millisecond
 	lastRetry  = 30 * time.Second
-	watchLife  = 5 * time.Minute // a watch ends after one to two times this time, as in every Kubernetes client
+	watchLife  = 5 * time.Minute // at least this time, at most twice, as in every Kubernetes client
 )
 
 // Watch watches one named object. It is safe for concurrent use. If the Watch is nil, Get returns no object.
@@ -83,8 +83,8 @@ func (w *Watch) Replace(before, after *unstructured.Unstructured) {
 	}
 }
 
-// saw stores a state of the object, or nil if the object doesn't exist. If the state comes from a list (listed), saw
-// accepts even a lower version, because a restore of etcd lowers the versions.
+// `saw` stores a state of the object, or nil if the object doesn't exist. If the state comes from a list (listed),
+// `saw` accepts even a lower version, because a restore of etcd lowers the versions.
 func (w *Watch) saw(object *unstructured.Unstructured, listed bool) {
 	if object != nil {
 		object = object.DeepCopy() // other goroutines may use the event's object
@@ -105,8 +105,8 @@ func (w *Watch) saw(object *unstructured.Unstructured, listed bool) {
 	}
 }
 
-// older reports whether the state `one` of an object has a lower version than its state `other`. Versions are
-// increasing numbers. If a version isn't a number, older returns false.
+// `older` reports whether the state `one` of an object has a lower version than its state `other`. Versions are
+// increasing numbers. If a version isn't a number, `older` returns false.
 func older(one, other *unstructured.Unstructured) bool {
 	if other == nil || one.GetUID() != other.GetUID() {
 		return false
@@ -148,8 +148,8 @@ func Get(ctx context.Context, client dynamic.ResourceInterface, name string) (fo
 	return read(ctx, client, name, "")
 }
 
-// GetCached reads one object, or returns nil if the object doesn't exist. An object with this name must never change,
-// because the API server answers from its cache. So hundreds of daemons cause no requests to etcd.
+// GetCached reads one object, or returns nil if the object doesn't exist. The API server answers from its cache, so
+// that hundreds of daemons cause no requests to etcd. An object with this name must never change.
 func GetCached(ctx context.Context, client dynamic.ResourceInterface, name string) (*unstructured.Unstructured, error) {
 	found, _, err := read(ctx, client, name, "0")
 	if found == nil && err == nil {

@@ -45,13 +45,13 @@ type Applier struct {
 	digests   digests
 	histories histories
 	repeats   repeats
-	// sane contains the process ID of each service at the time when the service's configuration was last correct.
+	// `sane` contains the process ID of each service at the time when the service's configuration was last correct.
 	sane map[string]uint32
-	// last is the desired state of the last Apply, for QuickCheck.
+	// `last` is the desired state of the last Apply, for QuickCheck.
 	last plan.Desired
-	// missing is the time when the host first lacked the node's address, or zero while the host has the address.
+	// `missing` is the time when the host first lacked the node's address, or zero while the host has the address.
 	missing time.Time
-	// resumed counts failed restarts of other vendors' services.
+	// `resumed` counts failed restarts of other vendors' services.
 	resumed map[string]int
 	boot    string
 }

@@ -19,7 +19,7 @@ type digests struct {
 	known map[string]seen
 }
 
-// seen is the state of a file when it was read. A missing file has no digest.
+// `seen` is the state of a file when it was read. A missing file has no digest.
 type seen struct {
 	info   winos.FileInfo
 	digest string
@@ -55,7 +55,7 @@ func (d *digests) of(ctx context.Context, path string) (string, winos.Access, er
 	return digest, info.Access, nil
 }
 
-// cached returns the cached digest of a file. If the file has changed or the digest is too old, it returns `changed`.
+// `cached` returns the cached digest of a file. If the file has changed or the digest is too old, it returns `changed`.
 func (d *digests) cached(path string) (digest string, access winos.Access) {
 	s, ok := d.known[path]
 	if !ok || winos.Age(d.now(), s.at) > digestLife {

@@ -24,9 +24,9 @@ type run struct {
 	*Applier
 	want plan.Desired
 	have plan.Observed
-	// whole is Request.Whole.
+	// `whole` is Request.Whole.
 	whole bool
-	// broken contains the services that can't start, because a step on the service, its files or a dependency failed.
+	// `broken` contains the services that can't start, because a step on the service, its files or a dependency failed.
 	broken map[string]bool
 	// aside maps the path of a running program to its new name.
 	aside  map[string]string

@@ -37,7 +37,7 @@ func (a *Applier) staleKubeconfigs(ctx context.Context, want plan.Desired, have 
 	}
 }
 
-// repointed returns a kubeconfig's API server with the new CA, or nil if the kubeconfig already has the new CA.
+// `repointed` returns a kubeconfig's API server with the new CA, or nil if the kubeconfig already has the new CA.
 func (a *Applier) repointed(ctx context.Context, f plan.File) (to *apiclient.Server, err error) {
 	if _, _, err = a.digests.of(ctx, f.Path); err != nil { // cache the digest for the next QuickCheck
 		return nil, err

@@ -123,7 +123,7 @@ func (a *Applier) absent(want plan.Desired) map[string]bool {
 	return all
 }
 
-// private adds to have.Loose those of our private files and directories that other users may access.
+// `private` adds to have.Loose those of our private files and directories that other users may access.
 func (a *Applier) private(have *plan.Observed) {
 	for _, path := range state.Private(a.state) {
 		info, err := a.host.Files.Stat(path)
@@ -180,8 +180,8 @@ func (a *Applier) services(ctx context.Context, want plan.Desired, into map[stri
 	return nil
 }
 
-// held reports whether a step must be skipped for now: another program undoes the step every time, or the step starts a
-// service that is in a crash loop.
+// `held` reports whether a step must be skipped for now: another program undoes the step every time, or the step starts
+// a service that is in a crash loop.
 func (a *Applier) held(step plan.Step) bool {
 	if step.Kind == plan.StartService {
 		return a.histories.held(step.Name, step.Want)

@@ -24,7 +24,7 @@ const (
 	lastPause     = 15 * time.Minute
 )
 
-// repeats detects steps that are needed again and again.
+// `repeats` detects steps that are needed again and again.
 type repeats struct {
 	now func() time.Time
 	of  map[subject]*fight
@@ -67,10 +67,10 @@ func (f *fight) on() bool { return len(f.times) >= maxRepeats }
 
 func (f *fight) quiet(now time.Time) time.Duration { return winos.Age(now, f.times[len(f.times)-1]) }
 
-// over reports whether the conflict has ended, because no step was needed for long enough.
+// `over` reports whether the conflict has ended, because no step was needed for long enough.
 func (f *fight) over(now time.Time) bool { return f.quiet(now) > max(repeatsWindow, 2*f.pause) }
 
-// took records a step. It ignores starts and stops, because `histories` tracks them. It also ignores removals of pod
+// `took` records a step. It ignores starts and stops, because `histories` tracks them. It also ignores removals of pod
 // networks: if a revision fails repeatedly, our own service creates its network each time, and no other program is
 // involved.
 func (r *repeats) took(step plan.Step) {

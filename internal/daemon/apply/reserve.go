@@ -20,7 +20,7 @@ const dirNetworks = state.DirCNIState + `\networks`
 
 func dirReserved(network string) string { return dirNetworks + `\` + network }
 
-// reservation is the content of our files in host-local's directories. Pods' files start with a container ID.
+// reservation is the content of our files in host-local's directories. The files of pods start with a container ID.
 const reservation = contract.SourceVIPEndpointName + "\r\n"
 
 // reserve prevents pods from getting the address of kube-proxy's endpoint. HNS takes this address from host-local's

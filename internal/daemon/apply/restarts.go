@@ -32,8 +32,8 @@ type histories struct {
 }
 
 type history struct {
-	// up reports that the service was running at the last check, or that we have started it since. pid is the process
-	// ID at that time, or 0 if the process had already ended.
+	// `up` reports that the service was running at the last check, or that we have started it since. `pid` is the
+	// process ID at that time, or 0 if the process had already ended.
 	up   bool
 	pid  uint32
 	ends []time.Time
@@ -52,8 +52,8 @@ type history struct {
 	crashLooping bool
 }
 
-// saw records the state of a service. If the service was up, and is now stopped or has another process, it has ended by
-// itself.
+// `saw` records the state of a service. If the service was up, and is now stopped or has another process, it has ended
+// by itself.
 func (l *histories) saw(name string, s winos.Service) {
 	known := l.of[name]
 	switch {
@@ -84,7 +84,7 @@ func (l *histories) failsTrial(name string, s winos.Service) bool {
 	return len(known.fell) >= maxEnds
 }
 
-// started records that we started a service with these inputs.
+// `started` records that we started a service with these inputs.
 func (l *histories) started(name string, pid uint32, with string) {
 	l.is(name, true, pid)
 	known := l.of[name]
@@ -102,15 +102,15 @@ func (l *histories) started(name string, pid uint32, with string) {
 	}
 }
 
-// stopped records that we are about to stop a service, so that this end doesn't count.
+// `stopped` records that we are about to stop a service, so that this end doesn't count.
 func (l *histories) stopped(name string) {
 	if l.of[name] != nil {
 		l.is(name, false, 0)
 	}
 }
 
-// held reports whether a service in a crash loop must not be started now. The parameter `with` is the digest of the
-// inputs for this start. A service with new inputs may be started at once.
+// `held` reports whether a service in a crash loop must not be started now. `with` is the digest of the inputs for this
+// start. A service with new inputs may be started at once.
 func (l *histories) held(name, with string) bool {
 	known := l.of[name]
 	return known != nil && known.with == with && winos.Age(l.now(), known.started) < known.rest

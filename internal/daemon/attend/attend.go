@@ -20,7 +20,7 @@ import (
 const ServiceCommand = "attend-service"
 
 // patience is how long Attend waits for the host's certificate. A Machine may boot before the operator knows it. The
-// operator accepts requests of a new Machine for the same time.
+// operator accepts requests of a new Machine for the same duration.
 const patience = 2 * time.Hour
 
 // Options are the inputs of Attend and Serve.

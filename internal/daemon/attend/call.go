@@ -81,8 +81,8 @@ func (s *service) tidy(ctx context.Context, program string) {
 	}
 }
 
-// leave removes the attendance's files and service. The node is removed by a cleanup, or by the daemon after the
-// operator has released the host. If leave is interrupted, the next start of the service continues it.
+// `leave` removes the attendance's files and service. The node is removed by a cleanup, or by the daemon after the
+// operator has released the host. If `leave` is interrupted, the next start of the service continues it.
 func (s *service) leave(ctx context.Context, why string) error {
 	logr.FromContextOrDiscard(ctx).Info("the attendance ends", "why", why)
 	for _, name := range []string{contract.HostStateFile, certificateFile, keyFile} {

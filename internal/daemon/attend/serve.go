@@ -39,7 +39,7 @@ const (
 	gone         = time.Minute
 	refused      = 24 * time.Hour
 	patchTimeout = 15 * time.Second
-	// reports is the maximum number of attempts to report an answer. After the last attempt, the operator no longer
+	// `reports` is the maximum number of attempts to report an answer. After the last attempt, the operator no longer
 	// waits for the answer.
 	reports = 12
 )

@@ -28,7 +28,7 @@ type Writer struct {
 	limits contract.Log
 	out    io.WriteCloser
 	size   int64
-	// lost counts the lines that were lost since the last written line. `why` is the error of the last lost line.
+	// `lost` counts the lines that were lost since the last written line. `why` is the error of the last lost line.
 	lost int
 	why  error
 }

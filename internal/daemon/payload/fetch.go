@@ -153,7 +153,7 @@ func (f *Fetcher) attempt(ctx context.Context, blobs []contract.Blob, body *io.R
 	return err
 }
 
-// counted counts the written bytes, and stores the error of a failed write.
+// `counted` counts the written bytes, and stores the error of a failed write.
 type counted struct {
 	to     io.Writer
 	n      *int64

@@ -48,21 +48,21 @@ type Stager struct {
 	store *Store
 	wake  chan struct{}
 
-	// tried is the task of the latest attempt. `again` is the earliest time of the next attempt, and pause is the pause
-	// before that attempt. Only Run uses these fields.
+	// `tried` is the task of the latest attempt. `again` is the earliest time of the next attempt, and `pause` is the
+	// pause before that attempt. Only Run uses these fields.
 	tried task
 	again time.Time
 	pause time.Duration
 
 	mu   sync.Mutex
 	need *need
-	// met is the revision of the last fulfilled request, and metAt is the time when it was fulfilled.
+	// `met` is the revision of the last fulfilled request, and metAt is the time when it was fulfilled.
 	met   string
 	metAt time.Time
 	// manifest is the revision whose manifest was read last for staging, and blobs is the payload of this revision.
 	manifest string
 	blobs    []contract.Blob
-	// received is the number of bytes that were received for the revision `counted`.
+	// `received` is the number of bytes that were received for the revision `counted`.
 	counted  string
 	received int64
 }
@@ -71,7 +71,7 @@ type Stager struct {
 type need struct {
 	revision string
 	blobs    []contract.Blob
-	// over is true after an attempt to fetch the payload. problem is why the attempt failed, or nil.
+	// `over` is true after an attempt to fetch the payload. `problem` is why the attempt failed, or nil.
 	over    bool
 	problem *contract.Problem
 }
@@ -173,7 +173,7 @@ func (s *Stager) step(ctx context.Context) time.Duration {
 	return 0
 }
 
-// wanted returns the current task. If part of the task must still be done or reported, isOpen is true.
+// `wanted` returns the current task. If part of the task must still be done or reported, isOpen is true.
 func (s *Stager) wanted() (t task, isOpen bool) {
 	node, _ := s.Node.Get()
 	s.mu.Lock()

@@ -107,7 +107,7 @@ func (s *Store) Put(blob contract.Blob, write func(w io.Writer) error) error {
 	return s.put(blob, ".tmp", write)
 }
 
-// put is like Put, but the name of the temporary file ends with suffix.
+// `put` is like Put, but the name of the temporary file ends with suffix.
 func (s *Store) put(blob contract.Blob, suffix string, write func(w io.Writer) error) error {
 	if err := contract.CheckDigest(blob.Digest); err != nil {
 		return err

@@ -307,8 +307,8 @@ func look(node []contract.NodeVariable, host []contract.HostVariable, in Input) 
 	return values, nil
 }
 
-// plain returns true if a value of the Node is safe in a command line or a configuration file. Other clients can write
-// to the Node, so characters that could end a word, a string or a line are refused.
+// `plain` returns true if a value of the Node is safe in a command line or a configuration file. Other clients can
+// write to the Node, so characters that could end a word, a string or a line are refused.
 func plain(value string) bool {
 	return value != "" && strings.Trim(value,
 		"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._:/,=@+-[]") == ""

@@ -120,8 +120,8 @@ func problem(network string, f contract.Fact, err error) *contract.Problem {
 }
 
 // Naming lists the facts that can determine the Node's name instead of the host name. A node keeps the values that
-// these facts had at its join, because only the cloud knows some of them, and because a host that joins a domain gets
-// another full name.
+// these facts had at its join, because only the cloud knows some of them, and because a host that joins a domain gets a
+// different full name.
 func Naming() []contract.Fact {
 	return []contract.Fact{contract.FactAWSHostname, contract.FactGCPHostname, contract.FactFullHostname}
 }

@@ -95,7 +95,7 @@ func (s *Metadata) GCPHostname(ctx context.Context) (string, error) {
 	return checked(name)
 }
 
-// checked returns the name in lower case. It refuses an invalid name, because names get into command lines.
+// `checked` returns the name in lower case. It refuses an invalid name, because names get into command lines.
 func checked(name string) (string, error) {
 	name = strings.ToLower(name)
 	if wrong := validation.IsDNS1123Subdomain(name); len(wrong) > 0 {

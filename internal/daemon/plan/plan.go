@@ -96,9 +96,9 @@ type planner struct {
 	want Desired
 	have Observed
 	was  state.Changes
-	// unwritten maps a path to true if the file is unreadable, or if its content is wrong and no step writes it.
+	// `unwritten` maps a path to true if the file is unreadable, or if its content is wrong and no step writes it.
 	unwritten map[string]bool
-	// pointed contains the services whose kubeconfig gets another CA.
+	// `pointed` contains the services whose kubeconfig gets another CA.
 	pointed map[string]bool
 }
 
@@ -308,7 +308,7 @@ func (p *planner) configure(s Service) bool {
 	return p.step(set)
 }
 
-// lacks returns true if a service can't start, because its required file is missing or a dependency can't start.
+// `lacks` returns true if a service can't start, because its required file is missing or a dependency can't start.
 func (p *planner) lacks(s Service, blocked map[string]bool) bool {
 	return p.have.Absent[s.RequiresFile] ||
 		slices.ContainsFunc(s.Dependencies, func(d string) bool { return blocked[d] })
@@ -348,9 +348,9 @@ func (p *planner) stops(usable []Service) map[string]bool {
 	return down
 }
 
-// stale returns true if a service's process may have started with other inputs than the desired ones. A file that must
-// be written makes the process stale even if the state file records the same inputs, because the process may have read
-// the wrong content.
+// `stale` returns true if a service's process may have started with other inputs than the desired ones. A file that
+// must be written makes the process stale even if the state file records the same inputs, because the process may have
+// read the wrong content.
 func (p *planner) stale(s Service, current winos.Service) bool {
 	start := p.was.Services[s.Name]
 	if p.pointed[s.Name] || start.Inputs != s.Inputs || (current.PID != 0 && current.PID == start.NotPID) {
@@ -362,7 +362,7 @@ func (p *planner) stale(s Service, current winos.Service) bool {
 	})
 }
 
-// astray returns true if another program changed the command or environment of a service, and the service may have
+// `astray` returns true if another program changed the command or environment of a service, and the service may have
 // started since the change. A process that started before the change still has the right configuration.
 func (p *planner) astray(s Service, current winos.Service) bool {
 	if current.Command == s.Command && maps.Equal(current.Environment, s.Environment) {

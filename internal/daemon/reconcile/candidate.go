@@ -29,10 +29,10 @@ type revisions struct {
 	program   *selfupdate.Program
 	state     *state.File
 	latest    latest
-	// last is the candidate that was read last, or nil if the host has the revision that the Node's annotation names.
+	// `last` is the candidate that was read last, or nil if the host has the revision that the Node's annotation names.
 	last     *state.Revision
 	serverCA serverCA
-	// asked is the revision whose last request failed, or empty. unread is the problem of that request.
+	// `asked` is the revision whose last request failed, or empty. `unread` is the problem of that request.
 	asked  string
 	unread *contract.Problem
 }
@@ -94,7 +94,7 @@ func (r *revisions) read(ctx context.Context, name string, due bool) (found *sta
 	return found, nil
 }
 
-// known returns a revision from the state file or from the watch of the latest revision, or nil. It sends no request.
+// `known` returns a revision from the state file or from the watch of the latest revision, or nil. It sends no request.
 func (r *revisions) known(name string) *state.Revision {
 	if before := r.state.Before; before != nil && before.Name == name &&
 		contract.IsRevisionOf(name, before.Manifest) && r.check(*before) == nil {
@@ -106,7 +106,7 @@ func (r *revisions) known(name string) *state.Revision {
 	return nil
 }
 
-// published reads a revision from its ConfigMap and its Secret. The operator publishes both before it annotates a Node.
+// `published` reads a revision from its ConfigMap and Secret. The operator publishes both before it annotates a Node.
 func (r *revisions) published(ctx context.Context, name string) (*state.Revision, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()

@@ -12,7 +12,7 @@ import (
 )
 
 // latestWait is how long the daemon waits until its watch delivers a revision that the Node's annotation names. The
-// operator publishes the revision first, but the Secret's watch may be slower than the Node's.
+// operator publishes the revision first, but the Secret's watch may be slower than the Node's watch.
 const latestWait = 3 * time.Second
 
 // latest watches the Secret with the most recently published revision. The Secret only delivers content. The Node's
@@ -20,8 +20,8 @@ const latestWait = 3 * time.Second
 type latest struct {
 	watch *apiclient.Watch
 	clock clock.Clock
-	// seen reports that the Secret has existed since the daemon started. revision is the last revision that the daemon
-	// waited for, and `until` is the end of this wait. isAwaited reports that the last lookup decided to wait.
+	// `seen` reports that the Secret has existed since the daemon started. `revision` is the last revision that the
+	// daemon waited for, and `until` is the end of this wait. isAwaited reports that the last lookup decided to wait.
 	seen      bool
 	revision  string
 	until     time.Time
@@ -46,8 +46,8 @@ func (l *latest) of(revision string) contract.Latest {
 	return content
 }
 
-// awaits reports whether the watch may still deliver a revision, so that the daemon need not read the ConfigMap of the
-// revision. If the Secret existed earlier but is missing now, the daemon waits as well, because the operator may be
+// `awaits` reports whether the watch may still deliver a revision, so that the daemon need not read the ConfigMap of
+// the revision. If the Secret existed earlier but is missing now, the daemon waits as well, because the operator may be
 // replacing the Secret.
 func (l *latest) awaits(revision string) bool {
 	if object, known := l.watch.Get(); !known || object == nil && !l.seen {

@@ -34,9 +34,9 @@ type pass struct {
 	node *unstructured.Unstructured
 	// candidate is the revision that the Node's annotation names. It is nil if the host already has this revision.
 	candidate *state.Revision
-	// thorough makes the pass read every file again.
+	// `thorough` makes the pass read every file again.
 	thorough bool
-	// lacking is the problem that the candidate's payload is incomplete, or nil.
+	// `lacking` is the problem that the candidate's payload is incomplete, or nil.
 	lacking *contract.Problem
 	// report is the result of the last check of the host. It is valid if isLooked is true. `broken` is a problem in
 	// this report that did not exist before the revision on trial, or nil.
@@ -52,12 +52,12 @@ type onTrial struct {
 	isApplied, isReplaced bool
 	// verifyDue is when the services that the revision started have run long enough, or zero if there are none.
 	verifyDue time.Time
-	// changed reports that the revision has changed the host. hampered reports that the last pass had only failures
+	// `changed` reports that the revision has changed the host. `hampered` reports that the last pass had only failures
 	// that existed before this revision. Then the next pass doesn't stop at a failed step.
 	changed, hampered bool
 	// `since` is when this daemon began to observe services under the current revision.
 	since time.Time
-	// unreadable is why this daemon can't parse the host's revision, or nil.
+	// `unreadable` is why this daemon can't parse the host's revision, or nil.
 	unreadable *contract.Problem
 }
 
@@ -213,8 +213,8 @@ func (r *Reconciler) repair(ctx context.Context, p *pass) {
 	r.trial.isReplaced = r.Program.ReplacedBy(report)
 }
 
-// unjudged returns the recorded crash loops that aren't in `seen`, until services have been observed for StayTime. Such
-// a crash loop may still exist: the daemon counts crashes from zero after its start and after each new revision.
+// `unjudged` returns the recorded crash loops that aren't in `seen`, until services have been observed for StayTime.
+// Such a crash loop may still exist: the daemon counts crashes from zero after its start and after each new revision.
 func (r *Reconciler) unjudged(seen []state.Fault) []state.Fault {
 	if r.Clock.Since(r.trial.since) >= apply.StayTime {
 		return nil
@@ -259,7 +259,7 @@ func (r *Reconciler) rollBack(ctx context.Context, why *contract.Problem, change
 	r.failures.note(ctx, failed, why, changed || r.Program.Replaces(r.State.Manifest))
 }
 
-// ended returns a problem if a service that the revision on trial started has ended. It ignores a service that failed
+// `ended` returns a problem if a service that the revision on trial started has ended. It ignores a service that failed
 // in the same way before this revision.
 func (r *Reconciler) ended(ctx context.Context) *contract.Problem {
 	if r.State.Verified || r.trial.verifyDue.IsZero() {
@@ -290,7 +290,7 @@ func (r *Reconciler) finish(ctx context.Context, report apply.Report) *contract.
 	return nil
 }
 
-// recovered reports whether the record of the failed revision can be deleted, because the host now has this revision.
+// `recovered` reports whether the record of the failed revision can be deleted, because the host now has this revision.
 // While the revision's services are being verified, the record stays, so that the next pause is longer if the revision
 // is rolled back again. After that, the record can be deleted even if the revision is not verified: a failure that is
 // older than the revision may prevent the verification.

@@ -40,13 +40,13 @@ type reboots struct {
 	clock          clock.Clock
 	intervals      Intervals
 	certificateEnd func() time.Time
-	// problem is why an approved reboot failed, or nil. changed is signalled when problem changes.
+	// `problem` is why an approved reboot failed, or nil. `changed` is signalled when `problem` changes.
 	problem *atomic.Pointer[contract.Problem]
 	changed chan<- struct{}
 	// facts contains facts about the current boot. `looked` is the time when they were read.
 	facts  winos.Facts
 	looked time.Time
-	// asked reports that the daemon has already requested the reboot that the operator approved last.
+	// `asked` reports that the daemon has already requested the reboot that the operator approved last.
 	asked bool
 	// pause is the pause after the latest failure. It grows with each failure in a row.
 	pause time.Duration

@@ -77,7 +77,7 @@ type Reconciler struct {
 	trial     onTrial
 	started   time.Time
 	seen      inputs
-	// next is the time of the next check. At time fullPass, a full pass is due, even without changes.
+	// `next` is the time of the next check. At time fullPass, a full pass is due, even without changes.
 	next, fullPass time.Time
 	// wake is signalled when a watch sees a change, or when a background goroutine has a result.
 	wake   chan struct{}
@@ -148,8 +148,8 @@ func (r *Reconciler) Run(ctx context.Context) error {
 	return nil
 }
 
-// released reports whether the operator has released the host: the Node has no instance annotation, and its released
-// annotation equals the expiry time of this daemon's certificate. If the Node is missing or can't be read, released
+// `released` reports whether the operator has released the host: the Node has no instance annotation, and its released
+// annotation equals the expiry time of this daemon's certificate. If the Node is missing or can't be read, `released`
 // returns false.
 func (r *Reconciler) released() bool {
 	node, _ := r.node.Get()
@@ -355,7 +355,7 @@ func (r *Reconciler) publish(ctx context.Context, node *unstructured.Unstructure
 	return again
 }
 
-// desired returns the name of the revision that a Node's annotation asks for. If node is nil, the result is empty.
+// `desired` returns the name of the revision that a Node's annotation asks for. If node is nil, the result is empty.
 func desired(node *unstructured.Unstructured) string {
 	if node == nil {
 		return ""

@@ -22,7 +22,7 @@ type status struct {
 	state     *state.File
 	clock     clock.Clock
 	intervals Intervals
-	// written is when the apply-status annotation was last written. unwritten is the pause after the latest failed
+	// `written` is when the apply-status annotation was last written. `unwritten` is the pause after the latest failed
 	// write. It grows with each failure in a row, and is 0 after a success.
 	written   time.Time
 	unwritten time.Duration
@@ -36,7 +36,7 @@ type status struct {
 // isOwing reports that a write to the Node failed or is postponed.
 func (s *status) isOwing() bool { return s.unwritten > 0 || s.isOwed }
 
-// shown returns the problem for the Node, or nil. The result `waits` is true if the problem may disappear by itself.
+// `shown` returns the problem for the Node, or nil. The result `waits` is true if the problem may disappear by itself.
 func (s *status) shown(report apply.Report) (problem *contract.Problem, waits bool) {
 	if refused := s.reboot.Load(); refused != nil {
 		return refused, false

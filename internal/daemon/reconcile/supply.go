@@ -18,7 +18,7 @@ type supply struct {
 	arrived atomic.Bool
 }
 
-// lacks returns a problem while the Stager fetches the candidate's missing payload. It returns nil if no payload is
+// `lacks` returns a problem while the Stager fetches the candidate's missing payload. It returns nil if no payload is
 // missing, or if the last attempt to fetch the payload failed. In the second case, the daemon tries the candidate
 // anyway, because the files of the missing blobs may already be in place. If they aren't, the trial fails before it
 // changes the host.
@@ -39,8 +39,8 @@ func (s *supply) lacks(c *state.Revision) *contract.Problem {
 	return coming
 }
 
-// missing counts the blobs that are not on the host. If the store can't be read, missing returns 0, so that a pass runs
-// and reports the error.
+// `missing` counts the blobs that are not on the host. If the store can't be read, `missing` returns 0, so that a pass
+// runs and reports the error.
 func (s *supply) missing(blobs []contract.Blob) int {
 	missing, err := s.store.Missing(blobs)
 	if err != nil {
@@ -71,7 +71,7 @@ func ofPayload(p *contract.Problem) bool {
 	return p.Reason == contract.ReasonPayloadIncomplete || p.Reason == contract.ReasonPayloadCorrupt
 }
 
-// supplied reports whether an attempt to fetch payload has ended since the last call. If the candidate failed because
+// `supplied` reports whether an attempt to fetch payload has ended since the last call. If the candidate failed because
 // payload was missing, and its payload is complete now, supplied makes the candidate due for a retry.
 func (r *Reconciler) supplied(c *state.Revision) bool {
 	if !r.supply.arrived.Swap(false) {

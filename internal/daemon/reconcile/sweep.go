@@ -26,7 +26,7 @@ type sweeper struct {
 	clock clock.Clock
 	// `now` returns the host's time. The file times of blobs are compared with this time.
 	now func() time.Time
-	// swept is the time of the last sweep, and revision is the revision that was verified at that time.
+	// `swept` is the time of the last sweep, and `revision` is the revision that was verified at that time.
 	swept    time.Time
 	revision string
 }

@@ -27,7 +27,7 @@ type token struct {
 	Options
 	service contract.ServiceToken
 	node    *apiclient.Watch
-	// wake is signalled when there may be something to do. written is signalled when the token or problem has changed.
+	// wake is signalled when work may be due. `written` is signalled when the token or problem has changed.
 	wake, written chan struct{}
 	wanted        atomic.Bool
 	// count increases with each written token and each change of problem. problem is why the service has no token,

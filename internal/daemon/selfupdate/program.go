@@ -25,7 +25,7 @@ type Program struct {
 	store *payload.Store
 	// digest is the digest of this process's exe. It is empty if that exe isn't the exe of the service.
 	digest string
-	// tested is the digest of the last exe that passed the smoke test on this host.
+	// `tested` is the digest of the last exe that passed the smoke test on this host.
 	tested string
 	// deadline ends this process if its program isn't accepted in time. It is nil if the program is not on trial.
 	deadline *time.Timer

@@ -45,7 +45,7 @@ type State struct {
 	// the API server is unreachable.
 	NodeValues map[string]string `json:"nodeValues,omitempty"`
 	// HostValues are the facts that can determine the Node's name: see plan.Naming. The node keeps the first values,
-	// because the cloud isn't always reachable, and because a host that joins a domain gets another full name.
+	// because the cloud isn't always reachable, and because a host that joins a domain gets a different full name.
 	HostValues map[contract.Fact]string `json:"hostValues,omitempty"`
 
 	// RPCDir is the RPC directory in the home directory of the user that the operator used for the join.

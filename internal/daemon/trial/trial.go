@@ -69,7 +69,7 @@ const MaxStarts = 3
 
 // Row is one row of the table.
 type Row struct {
-	// When describes the row's condition in words. holds is a function that evaluates this condition.
+	// When describes the row's condition in words. `holds` is a function that evaluates this condition.
 	When   string
 	Action Action
 	holds  func(f Facts) bool

@@ -64,9 +64,9 @@ func isInvolved(ctx context.Context, host winos.Host, request contract.CleanupRe
 	return err == nil, err
 }
 
-// mistaken returns a problem if this is the wrong machine: a different node, or a different installation of Windows
+// `mistaken` returns a problem if this is the wrong machine: a different node, or a different installation of Windows
 // where an operator has installed something. If no operator has installed anything there, for example because the host
-// was reinstalled, mistaken returns nil.
+// was reinstalled, `mistaken` returns nil.
 func mistaken(ctx context.Context, host winos.Host, request contract.CleanupRequest) error {
 	stateFile, err := open(host.Files)
 	if err != nil {
@@ -118,7 +118,7 @@ func open(files winos.Files) (*state.File, error) {
 type cleaning struct {
 	host  winos.Host
 	state *state.File
-	// lost is true if C:\k belongs to the daemon, but its state file is missing or damaged.
+	// `lost` is true if C:\k belongs to the daemon, but its state file is missing or damaged.
 	lost   bool
 	where  Where
 	log    logr.Logger

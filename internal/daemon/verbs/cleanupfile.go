@@ -158,8 +158,8 @@ func (c *cleaning) root() {
 	}
 }
 
-// ours returns true if the daemon created the entry at path, in a C:\k that existed before the join. If the state file
-// is missing, ours returns false, because another program may use the same names.
+// `ours` returns true if the daemon created the entry at path, in a C:\k that existed before the join. If the state
+// file is missing, `ours` returns false, because another program may use the same names.
 func (c *cleaning) ours(path string) bool {
 	if !c.state.Exists() {
 		return false
@@ -195,8 +195,8 @@ func (c *cleaning) removeBy(remove func(path string) error, what, path string) {
 	c.removed(what, path)
 }
 
-// replaceable reports whether an ordinary user could replace the file or directory at path before it is removed. If so,
-// replaceable adds path to the answer's Kept.
+// `replaceable` reports whether an ordinary user could replace the file or directory at path before it is removed. If
+// so, `replaceable` adds path to the answer's Kept.
 func (c *cleaning) replaceable(path string) bool {
 	problem, err := state.UntrustedAbove(c.host.Files, path)
 	if problem == nil && err == nil {

@@ -101,7 +101,7 @@ func look(ctx context.Context, host winos.Host, self string, request contract.Pr
 	return found, err
 }
 
-// shared returns the directories from which containerd runs programs, and to which other programs also write.
+// `shared` returns the directories from which containerd runs programs, and to which other programs also write.
 func shared(externalNetwork bool) []string {
 	if !externalNetwork {
 		return nil

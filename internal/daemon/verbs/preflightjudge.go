@@ -46,13 +46,13 @@ type findings struct {
 	featureErr error
 	listening  map[int]string
 	services   map[string]winos.Service
-	// ours is true if the host has files that only this operator's daemon writes. The description of a service doesn't
-	// prove this, because another operator uses the same description.
+	// `ours` is true if the host has files that only this operator's daemon writes. The description of a service
+	// doesn't prove this, because another operator uses the same description.
 	ours    bool
 	missing []contract.Blob
-	// unreachable is the error of the connection to the API server. It is nil if no connection was requested.
+	// `unreachable` is the error of the connection to the API server. It is nil if no connection was requested.
 	unreachable error
-	// hidden is true if VMware Tools will stop reporting the host's address.
+	// `hidden` is true if VMware Tools will stop reporting the host's address.
 	hidden bool
 }
 

@@ -43,7 +43,7 @@ func Preparations(facts winos.Facts, feature winos.FeatureState, hostname string
 	return needs
 }
 
-// renames returns true if the host must be renamed. Upper and lower case matter only for vSphere's cloud provider.
+// `renames` returns true if the host must be renamed. Upper and lower case matter only for vSphere's cloud provider.
 func renames(facts winos.Facts, hostname string, nodeName contract.Fact) bool {
 	if nodeName == contract.FactFullHostname {
 		return hostname != "" && facts.Hostname != hostname

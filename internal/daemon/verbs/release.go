@@ -18,7 +18,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// released is the flag that tells the one-shot service that the host was released, so no caller reads the answer.
+// `released` is the flag that tells the one-shot service that the host was released, so no caller reads the answer.
 const released = "--released"
 
 const releaseRetry = time.Minute

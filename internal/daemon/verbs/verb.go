@@ -98,7 +98,7 @@ func cleanupCommand(o Options) *cobra.Command {
 	return cmd
 }
 
-// logged calls `run` with a logger that writes to the file at path. It calls `run` even if this file can't be written.
+// `logged` calls `run` with a logger that writes to the file at path. It calls `run` even without this file.
 func logged(ctx context.Context, o Options, path string, run func(context.Context) error) error {
 	log := newJournal(o, path)
 	defer func() { _ = log.writer.Close() }()

@@ -53,7 +53,7 @@ func accessOf(sddl string) Access {
 	return AccessAdministrators
 }
 
-// foreign returns true if a security descriptor in text form lets an untrusted account replace a directory or its
+// `foreign` returns true if a security descriptor in text form lets an untrusted account replace a directory or its
 // content. The owner can change the rights, and so can accounts with WRITE_DAC or WRITE_OWNER. DELETE permits a rename.
 // FILE_DELETE_CHILD permits the deletion of other accounts' files in the directory.
 func foreign(sddl string) bool {
@@ -63,7 +63,7 @@ func foreign(sddl string) bool {
 	})
 }
 
-// replaces returns true if rights (letters or a number) permit an account to replace a directory or its content.
+// `replaces` returns true if rights (letters or a number) permit an account to replace a directory or its content.
 func replaces(rights string) bool {
 	const deleteIt, deleteChild, writeDAC, writeOwner, genericAll = 0x10000, 0x40, 0x40000, 0x80000, 0x10000000
 	if number, err := strconv.ParseUint(rights, 0, 32); err == nil {

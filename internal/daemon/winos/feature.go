@@ -1,6 +1,6 @@
 package winos
 
-// failed returns true if an HRESULT is an error. Negative values are errors. Exception: rebootRequired
+// `failed` returns true if an HRESULT is an error. Negative values are errors. Exception: rebootRequired
 // (ERROR_SUCCESS_REBOOT_REQUIRED) is a success. The method Feature then returns FeaturePending.
 func failed(hr uint32) bool {
 	const rebootRequired = 0x80070bc2

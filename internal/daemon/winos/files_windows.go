@@ -239,7 +239,7 @@ func systemPath(path string) (*uint16, error) {
 	return name, fail(err, "path %s", path)
 }
 
-// verbatim returns the verbatim form of a path that CheckPath has accepted. In this form, Windows neither limits the
+// `verbatim` returns the verbatim form of a path that CheckPath has accepted. In this form, Windows neither limits the
 // length to 260 nor normalises the path.
 func verbatim(path string) string { return `\\?\` + path }
 

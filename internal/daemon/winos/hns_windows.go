@@ -80,7 +80,7 @@ func (network) EnsureEndpoint(ctx context.Context, network, endpoint string, add
 
 // endpointOn finds the endpoint with this name on one network. Other networks may have an endpoint of the same name. If
 // this network has none, endpointOn finds a local unnamed endpoint with the address: kube-proxy creates such endpoints.
-// If there is neither, found is nil. taken reports whether an endpoint on this network has the address.
+// If there is neither, `found` is nil. `taken` reports whether an endpoint on this network has the address.
 func endpointOn(networkID, name string, address netip.Addr) (found *hcsshim.HNSEndpoint, taken bool, err error) {
 	all, err := hcsshim.HNSListEndpointRequest()
 	if err != nil {

@@ -232,8 +232,8 @@ func (l limited) killHung(ctx context.Context, name string) (killed bool, err er
 }
 
 // killPrograms kills every process that runs a program in a service's command line, with two exceptions. It never kills
-// the daemon's own exe, installed or in the RPC directory, because this exe runs the operator's calls. It never kills
-// programs outside of C:\k of services that we don't manage, such as svchost.exe, because these may have other uses.
+// the daemon's own exe, installed or in the RPC directory, because this exe runs the operator's calls. It never kills a
+// program outside of C:\k, such as svchost.exe, if we don't manage its service.
 func (l limited) killPrograms(ctx context.Context, s Service) (killed bool, err error) {
 	for _, exe := range contract.Programs(s.Command) {
 		ours := contract.Within(contract.DirK, exe) || contract.IsManaged(s.Description)

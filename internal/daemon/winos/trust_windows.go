@@ -155,7 +155,7 @@ func release(certificates []*windows.CertContext) {
 	}
 }
 
-// encoded returns the certificate's DER. The bytes are part of the context's memory.
+// `encoded` returns the certificate's DER. The bytes are part of the context's memory.
 func encoded(certificate *windows.CertContext) []byte {
 	return unsafe.Slice(certificate.EncodedCert, certificate.Length)
 }

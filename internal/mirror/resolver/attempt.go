@@ -184,7 +184,7 @@ func (q question) sendFollowing(ctx context.Context, authorization string) (resp
 	return response, origin == "" || authority(at.Scheme, at.Host) == origin, nil
 }
 
-// forbids reports whether a redirect leads to a registry or a repository that must not be contacted.
+// `forbids` reports whether a redirect leads to a registry or a repository that must not be contacted.
 func (q question) forbids(address *url.URL) bool {
 	to := mirror.At(address.Host, "")
 	if path, ok := strings.CutPrefix(address.Path, "/v2/"); ok {
@@ -195,7 +195,7 @@ func (q question) forbids(address *url.URL) bool {
 	return to.Host == q.pull.forbidden || !q.pull.state.Rules.MayLead(q.at, to)
 }
 
-// redirected returns a redirect's target without user info. It refuses a redirect from https to another scheme.
+// `redirected` returns a redirect's target without user info. It refuses a redirect from https to another scheme.
 func redirected(from *url.URL, location string) (*url.URL, error) {
 	to, err := from.Parse(location)
 	switch {
@@ -221,7 +221,7 @@ type body struct {
 	ahead *bufio.Reader // reads ahead from ReadCloser
 	timer *time.Timer
 	stall time.Duration
-	// spent is the time spent reading, and got is the number of bytes read. After leastRead bytes, both restart at 0.
+	// `spent` is the time of reading. `got` is the number of bytes. After leastRead bytes, both restart at 0.
 	spent  time.Duration
 	got    int
 	cause  func() error

@@ -38,8 +38,8 @@ const (
 
 func (q question) grant() grant { return grant{q.at, q.pull.credential(q.at)} }
 
-// remembered returns the Authorization header to try first: the credential's registry token, the header that the source
-// accepted before, or an empty string.
+// `remembered` returns the Authorization header to try first: the credential's registry token, the header that the
+// source accepted before, or an empty string.
 func (q question) remembered() string {
 	g := q.grant()
 	if token := g.credential.RegistryToken; token != "" {
@@ -139,7 +139,7 @@ func authenticator(c mirror.Credential) authn.Authenticator {
 		IdentityToken: c.IdentityToken})
 }
 
-// settled is the transport for requests to token servers. It refuses redirects. Otherwise the target of a redirect
+// `settled` is the transport for requests to token servers. It refuses redirects. Otherwise the target of a redirect
 // would receive the credential, which is in the body or in a header.
 type settled struct{ transport http.RoundTripper }
 

@@ -100,7 +100,7 @@ func (l *layer) take(r *reply) error {
 	return nil
 }
 
-// contradiction returns a fault if an answer can't be the rest of a blob of this size. size is -1 if it is unknown.
+// contradiction returns a fault if an answer can't be the rest of a blob of this size. `size` is -1 if it is unknown.
 func (l *layer) contradiction(r *reply, size int64) error {
 	switch {
 	case r.size >= 0 && r.size != size:

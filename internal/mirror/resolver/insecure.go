@@ -63,7 +63,7 @@ func (l insecureTransport) RoundTrip(request *http.Request) (*http.Response, err
 	return response, nil
 }
 
-// lax accepts any certificate of a registry, but checks a proxy's certificate, because the proxy receives a password.
+// `lax` accepts any certificate of a registry, but checks a proxy's certificate, because the proxy receives a password.
 type lax struct{ direct, proxied *http.Transport }
 
 // newLax returns a lax transport. Except for the checks of certificates, it behaves like the transport `strict`.

@@ -20,7 +20,7 @@ type Metrics struct {
 // maxKnown limits the labels: a cluster has tens of registries, but a pod's image may name any registry.
 const maxKnown = 256
 
-// others is the label of all registries beyond maxKnown. No registry can have this name.
+// `others` is the label of all registries beyond maxKnown. No registry can have this name.
 const others = "(others)"
 
 // NewMetrics returns metrics that begin at 0.

@@ -20,10 +20,10 @@ type pull struct {
 	target   target
 	method   string
 	accept   []string
-	// ranged reports that containerd requests only the bytes of a layer from offset on. offset may be 0.
+	// `ranged` reports that containerd requests only the bytes of a layer from offset on. `offset` may be 0.
 	ranged bool
 	offset int64
-	// forbidden is a host that no redirect may lead to. If forbidden is empty, only the rules restrict redirects.
+	// `forbidden` is a host that no redirect may lead to. If `forbidden` is empty, only the rules restrict redirects.
 	forbidden string
 	// pod contains the pod's own credentials. If the request has no handle, pod is nil: see podAccess.
 	pod *podAccess
@@ -32,10 +32,10 @@ type pull struct {
 	// deadline is the latest time for the answer of a source.
 	deadline time.Time
 	attempts []Attempt
-	// passing is the status that tells containerd to retry: the last such status of a source, or 0 if there is none.
+	// `passing` is the status that tells containerd to retry: the last such status of a source, or 0 if there is none.
 	passing int
 	served  mirror.Location
-	// begun reports that the header of the answer was sent to containerd.
+	// `begun` reports that the header of the answer was sent to containerd.
 	begun bool
 }
 

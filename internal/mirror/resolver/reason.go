@@ -42,7 +42,7 @@ const (
 type fault struct {
 	reason Reason
 	detail string
-	// passing is the status of the answer if a retry may succeed soon. Otherwise it is 0.
+	// `passing` is the status of the answer if a retry may succeed soon. Otherwise it is 0.
 	passing int
 }
 

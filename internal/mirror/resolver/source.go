@@ -36,12 +36,12 @@ func (r *Resolver) sourcesOf(rules mirror.Rules, t target, method string) []mirr
 	return append(mirrors, source...)
 }
 
-// begins reports whether this request starts a pull. This is the case for the HEAD of a manifest.
+// `begins` reports whether this request starts a pull. This is the case for the HEAD of a manifest.
 func (t target) begins(method string) bool {
 	return t.endpoint == manifests && method == http.MethodHead
 }
 
-// began stores the kind of a pull, if this request starts the pull. It is called after a source has answered.
+// `began` stores the kind of a pull, if this request starts the pull. It is called after a source has answered.
 func (r *Resolver) began(t target, method string) {
 	switch {
 	case t.tag != "":
@@ -68,7 +68,7 @@ const (
 	maxBrokenOff = 8
 )
 
-// troubled remembers a fault that may affect other requests: a host doesn't answer, or a repository has wrong bytes.
+// `troubled` remembers a fault that may affect other requests: a host doesn't answer, or a repository has wrong bytes.
 // Other faults concern one image only. They show that the host answers, so `troubled` deletes the host's stored fault.
 func (s *state) troubled(at mirror.Location, f *fault) {
 	host := mirror.At(at.Host, "")
@@ -92,7 +92,7 @@ func (s *state) trouble(at mirror.Location) (Reason, bool) {
 
 var errNowhere = errors.New("no source has it")
 
-// next returns the next source, or false. It moves a source in trouble to the end of the queue, once per request.
+// `next` returns the next source, or false. It moves a source in trouble to the end of the queue, once per request.
 func (p *pull) next() (at mirror.Location, ok bool) {
 	for len(p.sources) > 0 {
 		at, p.sources = p.sources[0], p.sources[1:]
@@ -126,7 +126,7 @@ func (p *pull) limit() time.Duration {
 	return left
 }
 
-// failed records the fault of a source, and adds the source to the queue again if this request should retry it.
+// `failed` records the fault of a source, and adds the source to the queue again if this request should retry it.
 func (p *pull) failed(at mirror.Location, f *fault) {
 	if n := p.setbacks(at, f.reason); f.reason == ReasonSlow && n == 0 && len(p.sources) > 0 ||
 		f.reason == ReasonBrokenOff && n < maxBrokenOff {

@@ -23,7 +23,7 @@ const maxManifest = 4<<20 + 256<<10
 
 const octets = "application/octet-stream"
 
-// whole is a manifest, or the answer to a HEAD request. It is checked before any part of it is sent to containerd.
+// `whole` is a manifest, or the answer to a HEAD request. It is checked before any part of it is sent to containerd.
 type whole struct {
 	mediaType string
 	digest    godigest.Digest
@@ -85,7 +85,7 @@ func (o whole) isComplete() bool {
 	return o.mediaType == octets || o.digest != "" && o.mediaType != "" && o.size > 0 && o.size <= maxManifest
 }
 
-// headed returns the values of an answer to HEAD, or a fault if a value contradicts the digest or a blob has no size.
+// `headed` returns the values of an answer to HEAD, or a fault if a value contradicts the digest or a blob has no size.
 func (p *pull) headed(r *reply) (whole, error) {
 	named := r.header.Get("Docker-Content-Digest")
 	d, err := godigest.Parse(named)
@@ -168,7 +168,7 @@ type manifestFields struct {
 	Manifests []json.RawMessage `json:"manifests"`
 }
 
-// declared returns the media type that a manifest declares or implies, or "" if content is no manifest.
+// `declared` returns the media type that a manifest declares or implies, or "" if content is no manifest.
 func declared(content []byte) string {
 	var fields manifestFields
 	if json.Unmarshal(content, &fields) != nil {
@@ -185,7 +185,7 @@ func declared(content []byte) string {
 	return ""
 }
 
-// elsewhere lists up to eight hosts from the layer URLs of a manifest. containerd tries these hosts first, regardless
+// `elsewhere` lists up to eight hosts from the layer URLs of a manifest. containerd tries these hosts first, regardless
 // of the rules.
 func elsewhere(content []byte) (hosts []string) {
 	var fields manifestFields

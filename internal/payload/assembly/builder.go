@@ -173,7 +173,7 @@ func writeFile(path string, content io.Reader) error {
 	return nil
 }
 
-// lacking lists the parts of a payload that `files` lacks. `why` contains the known reasons.
+// `lacking` lists the parts of a payload that `files` lacks. `why` contains the known reasons.
 func lacking(files []payload.File, why map[string]string) []payload.Missing {
 	have := payload.Manifest{Files: files}
 	var missing []payload.Missing
