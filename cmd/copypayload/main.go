@@ -1,6 +1,6 @@
 // Command copypayload copies the payload of its image to a directory and verifies the copy. It is the entrypoint of the
 // payload image, which runs as an init container of the operator's pod. The directory is a volume that the operator's
-// container also mounts. The image contains no shell and only Windows programs, so it needs this program to copy files.
+// container also mounts. The other programs in the image run only on Windows, so they can't copy the files.
 package main
 
 import (

@@ -9,7 +9,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/loop"
 )
 
-// runService calls the function run under the service manager. If run returns an error, the service ends with a
+// runService calls the function `run` under the service manager. If run returns an error, the service ends with a
 // service-specific exit code, so that the service manager applies the service's recovery settings.
 func runService(ctx context.Context, name string, run func(ctx context.Context, running func()) error) error {
 	h := &handler{ctx: func() context.Context { return ctx }, run: run}

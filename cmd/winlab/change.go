@@ -152,8 +152,8 @@ func (b *benchConfig) change(ctx context.Context, s *scene.Scene, watcher *versi
 	return f, err
 }
 
-// noted waits until the operator has recorded that every node has the version. Then it waits for the time settling, so
-// that all requests are counted.
+// noted waits until the operator has recorded that every node has the version. Then it waits for the time `settling`,
+// so that all requests are counted.
 func noted(ctx context.Context, s *scene.Scene, version string) error {
 	what := fmt.Sprintf("%d instances to say that they have version %s", len(s.Fleet.Hosts), version)
 	if err := s.Await(ctx, changeTimeout, what, func(ctx context.Context) (bool, string, error) {

@@ -141,7 +141,7 @@ func rollout(ctx context.Context, s *scene.Scene) (*v1alpha1.WindowsMachineConfi
 }
 
 // await waits until every node has the new version and is in service, and until the operator reports that the rollout
-// is complete. The parameter before is the desired version before the upgrade.
+// is complete. The parameter `before` is the desired version before the upgrade.
 func (u *upgrade) await(ctx context.Context, observer *scene.Observer, before string) error {
 	return u.scene.Await(ctx, u.timeout, "all nodes to be upgraded",
 		func(ctx context.Context) (bool, string, error) {

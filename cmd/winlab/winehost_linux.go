@@ -54,7 +54,7 @@ func (w *wineHosts) use(options *scene.Options) {
 	}
 }
 
-// computer returns a function that starts a host in Wine. The host can connect to the addresses in the list reach.
+// computer returns a function that starts a host in Wine. The host can connect to the addresses in the list `reach`.
 func (w *wineHosts) computer(reach []netip.AddrPort) func(ctx context.Context, hostname string,
 	address netip.Addr) (fleet.Computer, error) {
 	return func(ctx context.Context, hostname string, address netip.Addr) (fleet.Computer, error) {

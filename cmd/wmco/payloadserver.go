@@ -102,7 +102,7 @@ type place struct {
 
 func (p place) String() string { return net.JoinHostPort(p.host, strconv.Itoa(int(p.port))) }
 
-// The function advertised returns the addresses of the payload server, in the order in which daemons try them. By
+// The function `advertised` returns the addresses of the payload server, in the order in which daemons try them. By
 // default, these are this pod's addresses and then the Service's address. The flag --payload-advertise replaces them.
 func advertised(o options, port uint16) (all []place, err error) {
 	texts := strings.FieldsFunc(o.payloadAdvertise, func(r rune) bool { return r == ',' || r == ' ' })
@@ -148,7 +148,7 @@ func nodesFamily(list string) (first netip.Addr, err error) {
 	return first, nil
 }
 
-// parsePlace parses a host name or an IP address, with or without a port. The parameter port is the default port.
+// parsePlace parses a host name or an IP address, with or without a port. The parameter `port` is the default port.
 func parsePlace(text string, port uint16) (place, error) {
 	if ip, err := netip.ParseAddr(strings.Trim(text, "[]")); err == nil {
 		return place{host: ip.String(), port: port}, nil

@@ -154,7 +154,7 @@ func recognise(ctx context.Context, restConfig *rest.Config, log logr.Logger) (o
 	return openShift, err
 }
 
-// untilReady calls the function try every second until the function succeeds, the error is final, or discoveryTimeout
+// untilReady calls the function `try` every second until the function succeeds, the error is final, or discoveryTimeout
 // is over. It logs each new error at once, because the wait may be in vain, for example if a token is invalid.
 func untilReady(ctx context.Context, log logr.Logger, what string,
 	try func(ctx context.Context) (final bool, err error)) (err error) {

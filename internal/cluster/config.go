@@ -122,7 +122,7 @@ func readNetwork(object *configv1.Network) (known blueprint.Network, err error) 
 	return known, errors.Join(all...)
 }
 
-// classE rejects networks that overlap 240.0.0.0/4, which Windows doesn't route. what is the name of the setting.
+// classE rejects networks that overlap 240.0.0.0/4, which Windows doesn't route. `what` is the setting's name.
 func classE(what string, networks []string) error {
 	reserved := netip.PrefixFrom(netip.AddrFrom4([4]byte{240}), 4)
 	for _, text := range networks {

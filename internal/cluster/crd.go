@@ -13,7 +13,7 @@ import (
 
 // KindStays reports whether the CRD of a missing object is still the CRD from the time when the object was created. If
 // so, a user deleted the object. If not, the object vanished with its CRD, which is missing, being deleted, or newer.
-// The reader live must not use a cache. If the operator may not read the CRD, the error is a *contract.Problem.
+// The reader `live` must not use a cache. If the operator may not read the CRD, the error is a *contract.Problem.
 func KindStays(ctx context.Context, live client.Reader, crd string, created time.Time) (bool, error) {
 	object := &metav1.PartialObjectMetadata{}
 	object.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1",

@@ -161,7 +161,7 @@ func parseFlannel(text string) (blueprint.Flannel, *contract.Problem) {
 	return blueprint.Flannel{Network: network.Masked(), VNI: uint16(conf.Backend.VNI)}, nil
 }
 
-// The method violation describes the first setting of the backend that Windows nodes don't support, or returns "".
+// The method `violation` describes the first setting of the backend that Windows nodes don't support, or returns "".
 func (b flannelBackend) violation() string {
 	switch {
 	case !strings.EqualFold(b.Type, "vxlan"):

@@ -63,7 +63,7 @@ func memorySecret(ctx context.Context, reader client.Reader, namespace string) (
 	return secret, nil
 }
 
-// The function last calls read, and remembers the result as the given part of the facts. If the part's object is
+// The function `last` calls read, and remembers the result as the given part of the facts. If the part's object is
 // missing, unreadable or invalid, last returns the remembered value, and adds a problem with the object's name to
 // facts.Troubles. If no value is remembered, if the error is temporary, or if Windows nodes can't use the value, last
 // returns the results of read unchanged. T must survive encoding as JSON. read must return a complete value.
@@ -107,7 +107,7 @@ func named(reader client.Reader, name, text string) origin {
 	return origin{reader, client.ObjectKey{Name: name}, text}
 }
 
-// lastOf calls last for a part of the facts that comes from one object. parse extracts the part from the object.
+// lastOf calls `last` for a part of the facts that comes from one object. parse extracts the part from the object.
 func lastOf[T, O any, P interface {
 	*O
 	client.Object
@@ -133,7 +133,7 @@ func absent(format string, args ...any) error { return absentError{incomplete(fo
 
 func isAbsent(err error) bool { return errors.As(err, new(absentError)) }
 
-// orNone drops the error of the function last, if the object doesn't exist and was never read.
+// orNone drops the error of the function `last`, if the object doesn't exist and was never read.
 func orNone[T any](value T, err error) (T, error) {
 	if isAbsent(err) {
 		return value, nil

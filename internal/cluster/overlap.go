@@ -13,7 +13,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// The method consistent checks whether facts of different objects contradict each other. Call it after all reads.
+// The method `consistent` checks whether facts of different objects contradict each other. Call it after all reads.
 func (p *Plain) consistent(_ context.Context, spec v1alpha1.WindowsMachineConfigSpec, facts *blueprint.Facts) error {
 	var all []error
 	for _, pods := range facts.PodNetworks {

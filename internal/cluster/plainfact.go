@@ -88,7 +88,7 @@ func (p *Plain) serverCA(ctx context.Context, _ v1alpha1.WindowsMachineConfigSpe
 	return err
 }
 
-// clientCA reads the CA that verifies the API server's client certificate for kubelets. serverCA may read another CA.
+// clientCA reads the CA of the client certificate that the API server uses for kubelets. serverCA may read another CA.
 func (p *Plain) clientCA(ctx context.Context, _ v1alpha1.WindowsMachineConfigSpec, facts *blueprint.Facts) (err error) {
 	key := keyIn(metav1.NamespaceSystem, "extension-apiserver-authentication")
 	facts.KubeletCA, err = lastOf(ctx, &p.common, facts, origin{p.Live, key, nameAuthentication},

@@ -84,7 +84,7 @@ func (r *Reader) injectedCA(ctx context.Context, facts *blueprint.Facts) error {
 	return nil
 }
 
-// The method image reads the registries that nodes may pull from, and the CAs of registries. It skips search
+// The method `image` reads the registries that nodes may pull from, and the CAs of registries. It skips search
 // registries, because containerd receives full names only. In the ConfigMap with the CAs, each key is the <host> of a
 // registry, or <host>..<port>, because the keys of a ConfigMap can't contain colons.
 func (r *Reader) image(ctx context.Context, facts *blueprint.Facts) error {
@@ -146,8 +146,8 @@ func bundles(facts *blueprint.Facts, keys []string, data map[string][]byte, name
 	}
 }
 
-// The function under returns the bundle under one key of a ConfigMap. If there is no text under the key, the bundle is
-// pending, and facts.Rejected gets a problem.
+// The function `under` returns the bundle under one key of a ConfigMap. If there is no text under the key, the bundle
+// is pending, and facts.Rejected gets a problem.
 func under(facts *blueprint.Facts, key string, data map[string][]byte, name string) blueprint.Bundle {
 	pem := data[key]
 	if blank(pem) {
@@ -159,7 +159,7 @@ func under(facts *blueprint.Facts, key string, data map[string][]byte, name stri
 
 func blank(pem []byte) bool { return len(bytes.TrimSpace(pem)) == 0 }
 
-// The function missing adds a pending bundle, and a problem with a setting (who), its ConfigMap (what) and why.
+// The function `missing` adds a pending bundle, and a problem with the setting `who` and its ConfigMap `what`.
 func missing(facts *blueprint.Facts, what, who, why string) {
 	facts.Rejected = append(facts.Rejected,
 		contract.NewProblem(contract.ReasonTrustSourceMissing, "%s names %s, which %s", who, what, why))

@@ -135,8 +135,8 @@ func (r *common) services(ctx context.Context, facts *blueprint.Facts) error {
 	return err
 }
 
-// The method granted returns a problem if hosts aren't allowed to create certificate requests. A kubelet creates such a
-// request before its host is a node. Without the right, each join would fail.
+// The method `granted` returns a problem if hosts aren't allowed to create certificate requests. A kubelet creates such
+// a request before its host is a node. Without the right, each join would fail.
 func (r *common) granted(ctx context.Context, facts *blueprint.Facts) error {
 	const accounts = "system:serviceaccounts"
 	spec := authorizationv1.SubjectAccessReviewSpec{
@@ -153,7 +153,7 @@ func (r *common) granted(ctx context.Context, facts *blueprint.Facts) error {
 	return err
 }
 
-// The method allowed asks the API server whether a user has a right. If the operator isn't allowed to ask,
+// The method `allowed` asks the API server whether a user has a right. If the operator isn't allowed to ask,
 // facts.Troubles gets a problem, and the result is true, because the user probably has the right.
 func (r *common) allowed(ctx context.Context, facts *blueprint.Facts,
 	spec authorizationv1.SubjectAccessReviewSpec) (bool, error) {
@@ -170,9 +170,9 @@ func (r *common) allowed(ctx context.Context, facts *blueprint.Facts,
 	return answer.Status.Allowed, nil
 }
 
-// serviceCIDRs adds the prefixes of all ServiceCIDRs, a kind since Kubernetes 1.33, to facts.ServiceNetworks. No host
-// may have an address in them, and nodes reach such addresses without a proxy. Until the operator has read existing
-// ServiceCIDRs once, no host can join. If a cluster without OpenShift has a proxy, joined nodes get no changes either.
+// serviceCIDRs adds the prefixes of all ServiceCIDRs (since Kubernetes 1.33) to facts.ServiceNetworks. No host may have
+// such an address, and nodes reach such addresses without a proxy. Until the operator has read existing ServiceCIDRs
+// once, no host can join. If a cluster without OpenShift has a proxy, joined nodes get no changes until then either.
 func (r *common) serviceCIDRs(ctx context.Context, facts *blueprint.Facts) error {
 	var list networkingv1.ServiceCIDRList
 	const name = "ServiceCIDRs"

@@ -34,7 +34,7 @@ func credentials(object *corev1.Secret) ([]byte, error) {
 	return []byte(" "), nil
 }
 
-// mirrors adds all mirror sets of one kind to facts.Mirrors. The function entries returns the mirror sets of an object.
+// mirrors adds all mirror sets of one kind to facts.Mirrors. The function `entries` returns an object's mirror sets.
 func (r *Reader) mirrors(ctx context.Context, facts *blueprint.Facts, kind string, list client.ObjectList,
 	entries func(client.Object) []mirror.Set) error {
 	known, err := orNone(last(ctx, &r.common, facts, kind, func() (sets []mirror.Set, err error) {
@@ -91,7 +91,7 @@ func (r *Reader) tagMirrors(ctx context.Context, facts *blueprint.Facts) error {
 		})
 }
 
-// The function listed lists the objects of a kind. If the cluster doesn't have the kind, the error is an absentError.
+// The function `listed` lists the objects of a kind. If the cluster doesn't have the kind, the error is an absentError.
 func listed(ctx context.Context, reader client.Reader, list client.ObjectList, name string,
 	options ...client.ListOption) error {
 	err := reader.List(ctx, list, options...)

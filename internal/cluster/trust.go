@@ -49,7 +49,7 @@ func (r *Reader) bootstrapCA(ctx context.Context, facts *blueprint.Facts) (err e
 	return err
 }
 
-// bundleOf calls the function bundle for a field of an object. An error names the object, the field and the fix.
+// bundleOf calls the function `bundle` for a field of an object. An error names the object, the field and the fix.
 func bundleOf(raw []byte, name, field, fix string) (string, error) {
 	ca, err := bundle(raw)
 	if err != nil {

@@ -72,7 +72,7 @@ func DecodeAnswer[T any](raw []byte) (contract.Answer[T], error) {
 	return answer, nil
 }
 
-// The function strict decodes one JSON value without unknown fields or trailing data. Its errors quote little input.
+// The function `strict` decodes one JSON value without unknown fields or trailing data. Its errors quote little input.
 func strict(raw []byte, into any) error {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.DisallowUnknownFields()

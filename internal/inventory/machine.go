@@ -79,8 +79,8 @@ const (
 // onlyDigits matches names that Windows refuses as a computer's name.
 var onlyDigits = regexp.MustCompile(`^[0-9]+$`)
 
-// ReadMachine returns the entry for a Machine on a platform. For each of NamesToResolve, the map resolves says whether
-// the name has an IPv4 address. The caller must first check whether the Machine is being deleted or ignored.
+// ReadMachine returns the entry for a Machine on a platform. For each of NamesToResolve, `resolves` is true if the name
+// has an IPv4 address. The caller must first check whether the Machine is being deleted or ignored.
 func ReadMachine(m Machine, platform contract.Platform, resolves map[string]bool) Reading {
 	if m.Phase != MachineProvisioned && m.Phase != MachineRunning {
 		return Reading{

@@ -17,9 +17,9 @@ import (
 )
 
 const (
-	// takeover is how long a new leader trusts the dates in objects. A state that the leader first sees during this
-	// time began at its date, because the leader may have missed the beginning. A state that the leader first sees
-	// later began at that moment, whatever its date is.
+	// takeover is how long a new leader trusts the dates in objects. If the leader first sees a state during this time,
+	// the state began at its date, because the leader may have missed the beginning. If the leader first sees it later,
+	// the state began at that moment, whatever its date is.
 	takeover = 2 * time.Minute
 	// kept is how long a record is kept after a caller last asked for it. A waiting caller asks at least once an hour.
 	kept = 2 * time.Hour
@@ -39,7 +39,7 @@ type key struct {
 	name, what string
 }
 
-// sight is one state of one object. If the field dated differs from the date in the next call, a new state has begun.
+// sight is one state of one object. If the field `dated` differs from the date in the next call, a new state has begun.
 type sight struct {
 	dated, asked time.Time
 	since        policy.Since
@@ -61,7 +61,7 @@ func (l *Log) Lead() {
 }
 
 // Since returns the start of a state that the object contains a date for. If the date differs from the date in the last
-// call, a new state has begun. The parameter what distinguishes several states of an object.
+// call, a new state has begun. `what` distinguishes several states of an object.
 func (l *Log) Since(object metav1.Object, what string, dated time.Time) policy.Since {
 	return l.look(key{object.GetUID(), object.GetName(), what}, dated, true)
 }

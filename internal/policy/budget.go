@@ -46,7 +46,7 @@ func MayDisruptAnytime(node string, fleet Fleet, maxUnavailable *intstr.IntOrStr
 	return withinBudget(node, fleet, maxUnavailable)
 }
 
-// MayDisrupt is like MayDisruptAnytime, but it also obeys maintenance windows. The text closed is the reason why no
+// MayDisrupt is like MayDisruptAnytime, but it also obeys maintenance windows. The text `closed` is the reason why no
 // disruption may begin now, or empty. A disruption that has already begun may finish.
 func MayDisrupt(node string, fleet Fleet, maxUnavailable *intstr.IntOrString, closed string) Verdict {
 	verdict := MayDisruptAnytime(node, fleet, maxUnavailable)
@@ -95,7 +95,7 @@ func withinBudget(node string, fleet Fleet, maxUnavailable *intstr.IntOrString) 
 	}
 }
 
-// The function blocked describes the budget and the unavailable nodes without a slot, which a user may have to repair.
+// `blocked` describes the budget and the unavailable nodes without a slot, which a user may have to repair.
 func blocked(limit int, withoutSlot ...string) string {
 	return fmt.Sprintf("no more nodes may be unavailable, as maxUnavailable is %d%s", limit, some(withoutSlot))
 }
@@ -109,7 +109,7 @@ func (a *away) add(who string, hasSlot bool) {
 }
 
 // count returns how many hosts the fleet should have (total), and how many of them are unavailable or missing (down).
-// The number down doesn't include the given node. A MachineSet that is being deleted creates no more hosts.
+// `down` doesn't include the given node. A MachineSet that is being deleted creates no more hosts.
 func count(node string, fleet Fleet) (total, down int, who away) {
 	type tally struct{ members, down, serving int }
 	isMember := map[string]bool{}
@@ -156,13 +156,13 @@ func count(node string, fleet Fleet) (total, down int, who away) {
 	return total, down, who
 }
 
-// isGone reports whether a member leaves without a slot, and its node is down or its removal has begun. A user who
-// removes a host no longer expects it in service, no matter how long the removal takes.
+// isGone reports whether a member leaves without a slot, and either its node is down or its removal has begun. A user
+// who removes a host no longer expects it in service, no matter how long the removal takes.
 func (m Member) isGone() bool { return m.Leaving && !m.Disrupted && (!m.Ready || m.Removing) }
 
 func (m Member) hasSlot() bool { return m.Disrupted && !m.WithoutSlot }
 
-// The function scaled converts a number, or a percentage of total, to a number, and rounds it up. nil means 1.
+// The function `scaled` converts a number, or a percentage of total, to a number, and rounds it up. nil means 1.
 func scaled(value *intstr.IntOrString, total int) (int, error) {
 	if value == nil {
 		return 1, nil
@@ -174,7 +174,7 @@ func scaled(value *intstr.IntOrString, total int) (int, error) {
 	return intstr.GetScaledValueFromIntOrPercent(value, total, true)
 }
 
-// The function some returns a text with the names of the first few unavailable members, or "" if there are none.
+// The function `some` returns a text with the names of the first few unavailable members, or "" if there are none.
 func some(who []string) string {
 	const few = 3
 	if len(who) == 0 {

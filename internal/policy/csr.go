@@ -16,9 +16,9 @@ import (
 // CSRVerdict is the operator's decision about a certificate request.
 type CSRVerdict string
 
-// A refused request stays pending, so someone else can still approve it. A denial is final. If a kubelet's request
-// breaks a rule, the operator refuses it, because administrators and the approver of cloud machines also decide about
-// it. The operator denies other requests, because many guides tell administrators to approve all pending requests.
+// A refused request stays pending, so others can still approve it. A denial is final. If a kubelet's request breaks a
+// rule, the operator refuses it, because administrators and the approver of cloud machines also decide about it. Other
+// requests that break a rule are denied, because many guides tell administrators to approve all pending requests.
 const (
 	// CSRIgnore: the request is not for this operator. Nothing is written.
 	CSRIgnore CSRVerdict = "Ignore"
@@ -282,7 +282,7 @@ func notYet(reason CSRReason, format string, args ...any) *csrFault {
 // shownRunes is the maximum length of foreign text in a message, and the practical maximum of a node name.
 const shownRunes = 63
 
-// The function shown quotes text from a request, so that it can neither break a log line nor fill an event.
+// The function `shown` quotes text from a request, so that it can neither break a log line nor fill an event.
 func shown(text string) string {
 	runes := []rune(text)
 	if len(runes) > shownRunes {

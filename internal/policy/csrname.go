@@ -142,7 +142,7 @@ func (f csrFacts) reported(name string) bool {
 		func(a corev1.NodeAddress) bool { return AddressText(a.Address) == AddressText(name) })
 }
 
-// The method given reports whether the user or the cloud, not the host, assigned a name or address to this instance.
+// The method `given` reports whether the user or the cloud, not the host, assigned a name or address to this instance.
 func (f csrFacts) given(name string) bool {
 	return name == f.Node.Name || ContainsAddress(f.instance.Given, name)
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// The rule staying requires that the instance is not being removed. While a host is cleaned, it gets no certificates.
+// The rule `staying` requires that the instance is not being removed. While a host is cleaned, it gets no certificates.
 func staying(f csrFacts) *csrFault {
 	if f.instance.Leaving || f.instance.Phase == v1alpha1.PhaseRemoving {
 		return notYet(CSRInstanceLeaving, "instance %s is being removed", f.instance.Name)
@@ -17,7 +17,7 @@ func staying(f csrFacts) *csrFault {
 	return nil
 }
 
-// The rule joining requires that the join is in a phase when kubelet and the daemon request their first certificates.
+// The rule `joining` requires that the join is in a phase when kubelet and the daemon request their first certificates.
 func joining(f csrFacts) *csrFault {
 	due := []v1alpha1.Phase{v1alpha1.PhaseBootstrapping, v1alpha1.PhaseAdopting, v1alpha1.PhaseHandingOver,
 		v1alpha1.PhaseConfirming}

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// maxGrace limits how long, after its deadline, a drain waits for grace periods of pods. Grace periods may have any
+// maxGrace limits how long a drain waits for pods' grace periods after the drain's deadline. Grace periods may have any
 // length. After maxGrace, the node returns to service, and terminating pods run for the rest of their grace periods.
 const maxGrace = time.Hour
 

@@ -88,7 +88,7 @@ type SetHost struct {
 }
 
 // NewFleet returns the fleet of all Windows nodes and instances, except Nodes that the operator cordoned because they
-// have no instance: they would always be unavailable. The map seen has the times when nodes stopped being Ready.
+// have no instance: they would always be unavailable. The map `seen` has the times when nodes stopped being Ready.
 func NewFleet(nodes []corev1.Node, instances []v1alpha1.WindowsInstance, sets []Set, seen map[string]Since,
 	slots ...Slot) Fleet {
 	sets = withReplaced(sets, slots)
@@ -122,7 +122,7 @@ func NewFleet(nodes []corev1.Node, instances []v1alpha1.WindowsInstance, sets []
 	return fleet
 }
 
-// withReplaced returns a copy of the sets, where each host whose Machine has a slot is already leaving.
+// withReplaced returns a copy of the sets, in which each host whose Machine has a slot is marked as leaving.
 func withReplaced(sets []Set, slots []Slot) []Set {
 	sets = slices.Clone(sets)
 	for i := range sets {
@@ -161,7 +161,7 @@ func madeBy(sets []Set, byNode map[string]*v1alpha1.WindowsInstance) made {
 	return all
 }
 
-// Count returns how many hosts of a set are not Ready, are not being deleted, and satisfy the function wanted.
+// Count returns how many hosts of a set are not Ready, are not being deleted, and satisfy the function `wanted`.
 func (f Fleet) Count(set types.UID, wanted func(host string) bool) (count int) {
 	serve := map[string]bool{}
 	for _, m := range f.Members {

@@ -42,7 +42,7 @@ const (
 // WhyReplace returns why a Machine should be replaced, according to the status of its instance. It returns an empty
 // cause if the Machine should stay. keyHash is the hash of the current key. A single refusal of the key is not enough.
 // A host that has never accepted a key may refuse the key for refusalTimeout, because its user data may still run. If
-// only refusalTimeout prevents the replacement, the result after is the remaining time.
+// only refusalTimeout prevents the replacement, the result `after` is the remaining time.
 func WhyReplace(instance *v1alpha1.WindowsInstance, keyHash string, now time.Time,
 	refusalTimeout time.Duration) (cause ReplaceCause, after time.Duration) {
 	status := &instance.Status
@@ -115,7 +115,7 @@ type ReplaceDecision struct {
 
 // DecideReplace decides whether a Machine may be deleted so that its set creates a replacement. The Machine must belong
 // to a set, enough hosts of the set must stay in service, and the rollout budget, which also limits updates, must allow
-// the deletion. The text closed is the reason why no node in service may be disrupted now, or empty.
+// the deletion. The text `closed` is the reason why no node in service may be disrupted now, or empty.
 func DecideReplace(c ReplaceCandidate, fleet Fleet, maxUnavailable *intstr.IntOrString, closed string) ReplaceDecision {
 	switch {
 	case c.Ignored:
@@ -161,8 +161,8 @@ func DecideReplace(c ReplaceCandidate, fleet Fleet, maxUnavailable *intstr.IntOr
 		fmt.Sprintf("Machine %s does not accept the current private key (%s)", c.Name, c.Cause)}
 }
 
-// The method exceeds returns why the deletion would take too many hosts out of service, or nil if it would not. If the
-// host is in service, the limits of its set and of the fleet apply. Otherwise, the deletion waits only if too many
+// The method `exceeds` returns why the deletion would take too many hosts out of service, or nil if it would not. If
+// the host is in service, the limits of its set and of the fleet apply. Otherwise, the deletion waits only if too many
 // other hosts of the set are down or have not joined yet. Hosts that should be replaced don't count. The limit is the
 // rollout budget, applied to the set.
 func (c ReplaceCandidate) exceeds(set Set, fleet Fleet, maxUnavailable *intstr.IntOrString,

@@ -28,9 +28,9 @@ type Orphan struct {
 	After time.Duration
 }
 
-// JudgeOrphan decides about a Node that has no instance. The parameter since is when the operator first saw the Node
-// without an instance. The parameter released means that the operator released the Node's host, because a user forced
-// the removal or because the Machine was deleted.
+// JudgeOrphan decides about a Node that has no instance. The operator first saw the Node without an instance at the
+// time `since`. If `released` is true, the operator released the Node's host, because a user forced the removal or
+// because the Machine was deleted.
 func JudgeOrphan(node *corev1.Node, released bool, since, now time.Time) Orphan {
 	if left := OrphanGrace - now.Sub(since); left > 0 {
 		return Orphan{After: left}

@@ -15,10 +15,10 @@ type Since struct {
 // IsZero reports that there is no such state.
 func (s Since) IsZero() bool { return s.Seen.IsZero() }
 
-// Left returns how much time is left until the state has lasted for limit and this operator itself has seen the state
-// for least. If limit is shorter than least, the operator must have seen the state for limit. If no time is left, the
-// result is 0 or less. Began alone is not sufficient: it may come from a wrong clock or a restored etcd, and daemons
-// could not report anything while no operator was leading.
+// Left returns how much time is left until the state has lasted for the time `limit`, and this operator itself has seen
+// it for the time `least`. If `limit` is shorter than `least`, `limit` applies to both. If no time is left, the result
+// is 0 or less. Began alone is not sufficient: it may come from a wrong clock or a restored etcd, and daemons could not
+// report anything while no operator was leading.
 func (s Since) Left(limit, least time.Duration, now time.Time) time.Duration {
 	return max(limit-now.Sub(s.Began), min(limit, least)-now.Sub(s.Seen))
 }

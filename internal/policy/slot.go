@@ -98,8 +98,8 @@ func DecideSlots(slots []Slot, s RolloutState) RolloutDecision {
 		if !s.allows(request, fleet, closed, &d) {
 			continue
 		}
-		// If the caller is about to delete the Machine or to use the slot, change the time. The list is then written
-		// even if it already contains this slot, and the write fails if another operator has changed the list.
+		// If the caller is about to delete the Machine or to use the slot, change the slot's time. The list is then
+		// written even if it already contains this slot, and the write fails if another operator has changed the list.
 		if request.Since.IsZero() || request.candidate != nil || request.Name == string(s.Uses) {
 			request.Since = metav1.NewTime(s.Now.Truncate(time.Second))
 		}
@@ -207,7 +207,7 @@ func (s RolloutState) requests(slots []Slot) (all []request) {
 	return all
 }
 
-// The method allows decides about one request, records the decision in d, and returns whether the request gets a slot.
+// The method `allows` decides about one request, records the decision in d, and returns whether it grants a slot.
 func (s RolloutState) allows(r request, fleet Fleet, closed string, d *RolloutDecision) bool {
 	rollout := s.Config.Spec.Rollout
 	if r.candidate != nil {

@@ -22,9 +22,9 @@ type Daemon struct {
 // daemon may report a wrong certificate, so the joins might not help.
 const rejoinRest = 12
 
-// Unresponsive returns why a daemon counts as dead or unable to report, or "". If it returns "", the result left is how
-// much longer the daemon may report nothing, or 0 if there is no limit. Since.Left explains why a restarted operator
-// doesn't join every host again.
+// Unresponsive returns why a daemon counts as dead or unable to report, or "". If it returns "", the result `left` is
+// how much longer the daemon may report nothing, or 0 if there is no limit. Since.Left explains why a restarted
+// operator doesn't join every host again.
 func Unresponsive(d Daemon, timeout time.Duration, now time.Time) (why string, left time.Duration) {
 	if since := d.RequestedSince; !since.IsZero() {
 		if left = since.Left(timeout, timeout/2, now); left <= 0 {

@@ -19,7 +19,7 @@ type Window struct {
 	TimeZone string
 }
 
-// WindowsOpen reports whether any window is open. If no window is open, the result next is when one opens, and err
+// WindowsOpen reports whether any window is open. If no window is open, the result `next` is when one opens, and err
 // reports a window that is invalid or never opens. Without any windows, open is true.
 func WindowsOpen(windows []Window, now time.Time) (open bool, next time.Time, err error) {
 	if len(windows) == 0 {
@@ -66,13 +66,13 @@ func (s starts) after(t time.Time) (first time.Time) {
 	return first
 }
 
-// The method shown converts a time to the zone's wall-clock time, represented as a time in UTC.
+// The method `shown` converts a time to the zone's wall-clock time, represented as a time in UTC.
 func (s starts) shown(t time.Time) time.Time {
 	_, offset := t.In(s.zone).Zone()
 	return t.UTC().Add(time.Duration(offset) * time.Second)
 }
 
-// The method instant returns the time when the zone's clocks show the given wall-clock time.
+// The method `instant` returns the time when the zone's clocks show the given wall-clock time.
 func (s starts) instant(wall time.Time) time.Time {
 	by := func(near time.Time) time.Time {
 		_, offset := near.In(s.zone).Zone()

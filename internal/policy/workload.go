@@ -107,7 +107,7 @@ func imageOfAnother(pod *corev1.Pod) string {
 }
 
 // UnplaceablePod returns why no Windows node will ever run a pending pod for Windows. The reason is empty if a node may
-// run the pod, or if the pod has been pending for less time than the parameter after.
+// run the pod, or if the pod has been pending for less time than the parameter `after`.
 func UnplaceablePod(pod *corev1.Pod, nodes []corev1.Node, now time.Time,
 	after time.Duration) (reason contract.Reason, why string) {
 	if pod.Spec.NodeName != "" || !pod.DeletionTimestamp.IsZero() || PodSystem(&pod.Spec) != string(corev1.Windows) ||
@@ -157,7 +157,7 @@ func Lasts(taint *corev1.Taint) bool {
 		!strings.HasPrefix(taint.Key, "node.cloudprovider.kubernetes.io/")
 }
 
-// The function exceeds reports whether a pod requests more than a node could offer without other pods.
+// The function `exceeds` reports whether a pod requests more than a node could offer without other pods.
 func exceeds(requests, allocatable corev1.ResourceList) bool {
 	for name, wanted := range requests {
 		if has, known := allocatable[name]; wanted.Cmp(has) > 0 && (known || !wanted.IsZero()) {

@@ -34,7 +34,7 @@ func (s Signal) Send(object client.Object) {
 	}
 }
 
-// News requests one reconcile for all events within gatherPeriod. The function look maps an event to the objects.
+// News requests one reconcile for all events within gatherPeriod. The function `look` returns the objects for an event.
 func News(look handler.MapFunc) handler.Funcs {
 	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 	later := func(ctx context.Context, object client.Object, q queue) {

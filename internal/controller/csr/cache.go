@@ -13,8 +13,8 @@ const entryBytes = 128
 // Trim reduces an object before it is stored in the cache: see cache.ByObject. Trim protects the operator's memory,
 // because every kubelet may create requests as large as etcd allows, and the cache stores the cluster's requests for a
 // day or longer. If a request is too large to be approved, Trim keeps only its identity and its decision. Otherwise,
-// Trim removes only managed fields from the metadata: an approval writes the cached object, and would delete missing
-// metadata.
+// Trim removes only managed fields from the metadata: an approval writes the cached object, and so deletes all metadata
+// that the cached object lacks.
 func Trim(o any) (any, error) {
 	csr, ok := o.(*certificatesv1.CertificateSigningRequest)
 	if !ok {
@@ -40,7 +40,7 @@ func memoryOf(csr *certificatesv1.CertificateSigningRequest) int {
 	return csr.Size() + entries*entryBytes
 }
 
-// The function bare returns a copy of a request without the fields that its sender can fill.
+// The function `bare` returns a copy of a request without the fields that the sender of the request can fill.
 func bare(csr *certificatesv1.CertificateSigningRequest) *certificatesv1.CertificateSigningRequest {
 	kept := &certificatesv1.CertificateSigningRequest{
 		ObjectMeta: metav1.ObjectMeta{Name: csr.Name, UID: csr.UID, ResourceVersion: csr.ResourceVersion,

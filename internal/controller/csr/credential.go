@@ -28,7 +28,7 @@ const (
 	usedCount = 10000
 )
 
-// used remembers for which key (DER) each bootstrap token was used, because the cache may not show the approval yet.
+// `used` maps a bootstrap token to the key (DER) that it was used for, because the cache may not show the approval yet.
 type used struct {
 	mu   sync.Mutex
 	keys *cache.LRUExpireCache
@@ -60,7 +60,7 @@ func (s *UsedTokens) Has(id string) bool {
 
 // gatherCredential adds the owner of the request's bootstrap token to the input, and the keys of earlier requests with
 // this token. Both come from the cache. If the cache doesn't show the owner yet, the request waits. If the cache
-// doesn't show an approval yet, the field used contains the key.
+// doesn't show an approval yet, the field `used` contains the key.
 func (r *Reconciler) gatherCredential(ctx context.Context, in *policy.CSRInput,
 	claim policy.CSRClaim) (err error) {
 	id := policy.CredentialOf(in.CSR)

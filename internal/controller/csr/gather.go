@@ -18,7 +18,7 @@ import (
 )
 
 // gather collects the input of a decision about a claim. It finds instances in indexes of the cache, and reads the Node
-// through the parameter reader.
+// through the parameter `reader`.
 //
 //	request ── claims node ──▶ instances (index, cache) ── none ──▶ nothing is read
 //	                                │ some
@@ -58,7 +58,7 @@ func (r *Reconciler) gather(
 	return in, err
 }
 
-// The method claimed lists the instances that a claim is about. The first request of a Machine's host contains the
+// The method `claimed` lists the instances that a claim is about. The first request of a Machine's host contains the
 // Machine's address, so this address also finds the instance.
 func (r *Reconciler) claimed(ctx context.Context, claim policy.CSRClaim) ([]v1alpha1.WindowsInstance, error) {
 	known, err := r.instances(ctx, instancesByClaim, claimKey(claim))
@@ -107,8 +107,8 @@ func (r *Reconciler) gatherAddresses(ctx context.Context, in *policy.CSRInput, c
 	return r.gatherPodNetworks(ctx, in, claim)
 }
 
-// gatherNodes adds to the input the other Nodes that have an address of the request. If such a Node belongs to a
-// WindowsInstance, its addresses are weaker evidence, because its host reported them.
+// gatherNodes adds to the input the other Nodes that have an address of the request. The addresses of a
+// WindowsInstance's Node are weaker evidence than those of other Nodes, because its host reported them.
 func (r *Reconciler) gatherNodes(ctx context.Context, in *policy.CSRInput, address, claimed string) error {
 	nodes := &corev1.NodeList{}
 	err := r.client.List(ctx, nodes, client.MatchingFields{nodesByAddress: policy.AddressText(address)})
@@ -131,7 +131,7 @@ func (r *Reconciler) gatherNodes(ctx context.Context, in *policy.CSRInput, addre
 	return nil
 }
 
-// gatherInstances adds to the input another instance that has an address, and how the operator knows this address.
+// gatherInstances adds to the input the other instances with this name or address, and how the operator knows it.
 func (r *Reconciler) gatherInstances(ctx context.Context, in *policy.CSRInput, name, claimed string) error {
 	address := policy.AddressText(name)
 	instances, err := r.instances(ctx, instancesByAddress, address)

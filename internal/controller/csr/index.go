@@ -68,7 +68,7 @@ func isApproved(csr *certificatesv1.CertificateSigningRequest) bool {
 	})
 }
 
-// The function claimed lists the node and the addresses that a pending request asks for, as keys of requestsAbout.
+// The function `claimed` lists the node and the addresses that a pending request asks for, as keys of requestsAbout.
 func claimed(csr *certificatesv1.CertificateSigningRequest) []string {
 	claim, ours := policy.ClaimOf(csr)
 	if !ours {
@@ -77,8 +77,8 @@ func claimed(csr *certificatesv1.CertificateSigningRequest) []string {
 	return append(claim.SANs(), claimKey(claim))
 }
 
-// nodeKey returns the key of a node in requestsAbout and instancesByClaim. An address with a slash could equal a key.
-// In this case, the operator checks the request once more than needed.
+// nodeKey returns the key of a node in requestsAbout and instancesByClaim. If an address contains a slash and equals
+// such a key, the operator checks the request once more than needed.
 func nodeKey(name string) string { return "node/" + name }
 
 // hostKey returns the key of a host that joins by itself, in the same indexes.
@@ -92,8 +92,8 @@ func claimKey(claim policy.CSRClaim) string {
 }
 
 // addressesOfInstance lists the configured addresses of an instance. If the host has a node, it also lists the address
-// where the operator reached the host, and the addresses that the host reports. Without a node, these addresses are
-// omitted: a host that the operator refused must not block the addresses of other hosts.
+// where the operator reached the host, and the addresses that the host reports. Without a node, it lists only the
+// addresses from the user or the cloud: a host that the operator refused must not block the addresses of other hosts.
 func addressesOfInstance(instance *v1alpha1.WindowsInstance) []string {
 	known := policy.CSRInstanceOf(instance)
 	all := append(known.Addresses, known.Reached)

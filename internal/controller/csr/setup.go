@@ -104,7 +104,7 @@ func nodeNews() predicate.Predicate {
 	})
 }
 
-// The method news returns the pending requests with the name or an address of an instance or a Node.
+// The method `news` returns the pending requests with the name or an address of an instance or a Node.
 func (r *Reconciler) news(ctx context.Context, object client.Object) []reconcile.Request {
 	switch o := object.(type) {
 	case *v1alpha1.WindowsInstance:

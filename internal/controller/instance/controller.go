@@ -118,7 +118,7 @@ type reconciliation struct {
 	// node is the Node of this instance, or nil.
 	node   *corev1.Node
 	memory *memory
-	// record saves the status in the API server. The field status changes the status only in memory.
+	// record saves the status in the API server. The field `status` changes the status only in memory.
 	record record
 	status reporter
 	slot   slot
@@ -207,7 +207,7 @@ func (c *reconciliation) observe() {
 	}
 }
 
-// The function observed returns the generation of the spec that a status is based on.
+// The function `observed` returns the generation of the spec that a status is based on.
 func observed(status *v1alpha1.WindowsInstanceStatus) int64 {
 	if progressing := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionProgressing); progressing != nil {
 		return progressing.ObservedGeneration
@@ -299,7 +299,7 @@ func (c *reconciliation) check(ctx context.Context) (ctrl.Result, error) {
 		if err != nil {
 			return ctrl.Result{}, err
 		}
-		after := outcome.After // check the node again then, because the node may go down, or its daemon may die
+		after := outcome.After // when to check the node again, because it may go down, or its daemon may die
 		if outcome, err = c.journeys.disrupt.Next(ctx, view, kind); err != nil {
 			return ctrl.Result{}, err
 		}

@@ -109,7 +109,7 @@ func (c *reconciliation) rebootsFirst(ctx context.Context, found health.Finding)
 	return err == nil && halted != "" && c.wantsReboot(ctx, found.Node)
 }
 
-// The method halted returns why no more nodes may change to a revision, or "" if they may.
+// The method `halted` returns why no more nodes may change to a revision, or "" if they may.
 func (r *Reconciler) halted(ctx context.Context, revision string) (why string, err error) {
 	if revision == "" {
 		return "", nil

@@ -98,7 +98,7 @@ const (
 // errLags means that the cache does not contain the operator's last write yet.
 var errLags = errors.New("the cache lags behind")
 
-// The method knows records the instance's newest resource version. Versions can be compared as numbers (KEP-5504).
+// The method `knows` records the instance's newest resource version. Versions can be compared as numbers (KEP-5504).
 func (m *memory) knows(version string, now time.Time) {
 	if m.version != version {
 		m.version, m.versionAt = version, now

@@ -79,7 +79,7 @@ func (c joining) mayTurn(ctx context.Context, revision string) (policy.Verdict, 
 }
 
 func (c joining) run(ctx context.Context) (ctrl.Result, error) {
-	// A host that joins for the first time requests a slot only when it is ready: see join.restore.
+	// A host that joins for the first time requests a slot only when its join is about to disrupt pods.
 	if status := &c.instance.Status; status.Joined() || status.HasSlot() || c.memory.session.IsGranted {
 		if well, err := c.recovered(ctx); err != nil {
 			return ctrl.Result{}, err
@@ -195,10 +195,10 @@ func (c joining) heldBack(ctx context.Context, verdict policy.Verdict) journey.O
 		"waits for the rollout budget: %s", verdict.Shown())
 }
 
-// awaitTurn returns nil if an attempt may begin or continue. At the beginning of an attempt, a node in service loses
-// its slot in the rollout budget until the host is ready to be disrupted: a slow host must not block the slot while it
-// prepares. Exception: if the host was ready before but got no slot, it keeps the slot now. Otherwise, faster hosts
-// would always be first.
+// awaitTurn returns nil if an attempt may begin or continue. At the beginning of an attempt, a node in service gives up
+// its slot in the rollout budget: a slow host must not block the slot while it prepares. Exception: if the host was
+// ready to be disrupted before, but had to wait for the slot, it keeps the slot. Otherwise, faster hosts would always
+// be first.
 func (c joining) awaitTurn(ctx context.Context) *ending {
 	status, session := &c.instance.Status, &c.memory.session
 	if status.Joined() && !session.Connected() {
@@ -228,8 +228,8 @@ func (c joining) awaitTurn(ctx context.Context) *ending {
 	return onError(err)
 }
 
-// takeSlot requests a slot for a host that is ready to be disrupted. waits is nil if the host gets the slot. again is
-// true if the host must join at another revision, and must prepare again.
+// takeSlot requests a slot for a host that is ready to be disrupted. If the host gets the slot, the result `waits` is
+// nil. If the host must prepare again to join at another revision, `again` is true.
 func (c joining) takeSlot(ctx context.Context) (again bool, waits *ending) {
 	status := &c.instance.Status
 	revision := journey.JoinRevision(status)

@@ -109,7 +109,7 @@ func (i *instances) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// collect collects the metrics of one instance. node is its Node, or an empty Node. The label node is empty until the
+// collect collects the metrics of one instance. node is its Node, or an empty Node. The label `node` is empty until the
 // operator has adopted a Node, and keeps its value while the host joins again.
 func (i *instances) collect(out chan<- prometheus.Metric, instance *v1alpha1.WindowsInstance, node *corev1.Node) {
 	status, name := &instance.Status, ""

@@ -67,7 +67,7 @@ func (c checking) run(ctx context.Context) (ctrl.Result, error) {
 	return c.result(ctx, preflightKept)
 }
 
-// The method unlisted fails if another instance has the same address, because the check must not disrupt that
+// The method `unlisted` fails if another instance has the same address, because the check must not disrupt that
 // instance's join. If two preflight-only instances have the same address, only the older one continues.
 func (c checking) unlisted(ctx context.Context) (journey.Outcome, error) {
 	var all v1alpha1.WindowsInstanceList

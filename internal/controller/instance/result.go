@@ -35,16 +35,16 @@ func (c *reconciliation) result(ctx context.Context, after time.Duration) (ctrl.
 }
 
 // If new settings request a revision from hundreds of nodes at once, writes of statuses must not delay nodes that
-// haven't responded yet. So during writeThrottle after the request, at most noters of these writes run concurrently.
+// haven't responded yet. Until writeThrottle is over, at most noters of these writes run at once.
 const (
 	noters        = 4
 	writeThrottle = time.Minute
 	writeDelay    = time.Second
 )
 
-// await does the same as the method result, but saves less after a request for a revision. For the duration of
-// outcome.Quiet, it doesn't save that the node is still applying the revision, becoming Ready, or settling. During
-// writeThrottle, it postpones a write that doesn't change Ready if noters other writes are in progress.
+// await does the same as the method `result`, but saves less after a request for a revision. For the duration of
+// outcome.Quiet, it doesn't save that the node is still applying the revision, becoming Ready, or settling. Before
+// writeThrottle is over, it postpones a write that doesn't change Ready if too many other writes are in progress.
 func (c *reconciliation) await(ctx context.Context, node *corev1.Node, outcome journey.Outcome) (ctrl.Result, error) {
 	c.slot.withdraw()
 	quiet, since := outcome.Quiet, c.now().Sub(c.memory.requestedAt)

@@ -39,8 +39,8 @@ const workers = 256
 const wakes = 8192
 
 // Setup adds the controller to a manager. It sets Live, Slots, Claims, Bounds and Observed in options. slots decides
-// which hosts may be disrupted. The channel changed must receive an event when the result of options.Desired changes.
-// The channel misplaced must receive a Node when the result of options.Misplaced changes for this Node.
+// which hosts may be disrupted. The channel `changed` must receive an event when the result of options.Desired changes.
+// The channel `misplaced` must receive a Node when the result of options.Misplaced changes for this Node.
 func Setup(mgr ctrl.Manager, options journey.Options, slots *rollout.Rollout, changed,
 	misplaced <-chan event.GenericEvent) error {
 	meters, err := newMeters(metrics.Registry)
@@ -127,7 +127,7 @@ func (r *Reconciler) ofCertificate(_ context.Context, csr client.Object) []recon
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}}}
 }
 
-// The method all returns all instances, for objects that may concern every instance, such as the key.
+// The method `all` returns all instances, for objects that may concern every instance, such as the key.
 func (r *Reconciler) all(ctx context.Context, _ client.Object) []reconcile.Request {
 	list := &v1alpha1.WindowsInstanceList{}
 	if err := r.client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
@@ -167,8 +167,8 @@ func digest(node *corev1.Node) []any {
 		node.Status.NodeInfo.KubeletVersion, node.Status.Addresses}
 }
 
-// The function reports selects events about the Secrets of hosts that join by themselves: the creation or deletion of a
-// Secret, and the first report of a host after each boot.
+// The predicate `reports` selects events about the Secrets of hosts that join by themselves: the creation or deletion
+// of a Secret, and the first report of a host after each boot.
 func reports(namespace string) predicate.Predicate {
 	return predicate.And(predicate.NewPredicateFuncs(func(o client.Object) bool {
 		return o.GetNamespace() == namespace && (strings.HasPrefix(o.GetName(), contract.CallSecretPrefix) ||

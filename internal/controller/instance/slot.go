@@ -19,7 +19,7 @@ type slot struct {
 }
 
 // take requests the slot in several reconciles. First, take adds the request to the status, and the rollout controller
-// adds the slot to its list. Then take adds the slot to the status, calls the function granted, and saves.
+// adds the slot to its list. Then take adds the slot to the status, calls `granted`, and saves the status.
 func (s *slot) take(ctx context.Context, granted func()) (policy.Verdict, error) {
 	status := &s.instance.Status
 	s.isWanted = true

@@ -63,7 +63,7 @@ func (r reporter) passed(phase v1alpha1.Phase) {
 	}
 }
 
-// The method timed records how long a phase took, even if the phase failed.
+// The method `timed` stores and returns the duration of a phase, even if the phase failed.
 func (r reporter) timed(phase v1alpha1.Phase) (took time.Duration, ok bool) {
 	phases := r.instance.Status.Phases
 	if len(phases) == 0 || phases[len(phases)-1].Phase != phase {
@@ -116,7 +116,7 @@ func (r reporter) serves(revision string) {
 		"node "+r.instance.Status.NodeName+" is Ready at revision "+revision)
 }
 
-// force returns the end of a message that explains how to force a removal, or "" unless a removal failed.
+// force returns how to force a failed removal, as the end of a message. If this is not possible, it returns "".
 func (r reporter) force(reason contract.Reason, failed bool) string {
 	if !failed || r.instance.Status.Phase != v1alpha1.PhaseRemoving || reason == contract.ReasonCleanupFailed {
 		return ""

@@ -34,11 +34,11 @@ type attempts struct {
 type attempt struct {
 	Hash     string      `json:"publicKeyHash"`
 	Machines []types.UID `json:"machines"`
-	// Newest is the latest creation time of the Machines. It is from the API server, like all dates of Machines.
+	// Newest is the latest creation time of these Machines. It is from the API server, like all dates of Machines.
 	Newest metav1.Time `json:"newest"`
 }
 
-// readAttempts reads the ConfigMap from the API server. The list all contains the Machines with an instance.
+// readAttempts reads the ConfigMap from the API server. The parameter `all` contains the Machines with an instance.
 func (r *Reconciler) readAttempts(ctx context.Context, hash string, all []dueMachine) (*attempts, error) {
 	stored := &corev1.ConfigMap{}
 	err := r.live.Get(ctx, client.ObjectKey{Namespace: r.options.Namespace, Name: contract.ReplacementsConfigMap},
@@ -50,7 +50,7 @@ func (r *Reconciler) readAttempts(ctx context.Context, hash string, all []dueMac
 	return &attempts{hash: hash, all: all, stored: stored, isPublished: isPublished}, err
 }
 
-// The method of returns the entry of a set. The entry is empty if it is about another key, or if a Machine that is
+// The method `of` returns the entry of a set. The entry is empty if it is about another key, or if a Machine that is
 // newer than the replaced Machines accepts the key.
 func (a *attempts) of(set types.UID) attempt {
 	tried := attempt{}

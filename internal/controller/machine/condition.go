@@ -14,8 +14,8 @@ import (
 type finding struct {
 	machine inventory.Machine
 	problem *contract.Problem
-	// lasts is how long the problem must last until the status of the settings reports it. If the field quiet is true,
-	// the event waits until then. Otherwise, the event reports the problem at once.
+	// lasts is how long the problem must last until the status of the settings reports it. If the field `quiet` is
+	// true, the event waits until then. Otherwise, the event reports the problem at once.
 	lasts time.Duration
 	quiet bool
 }
@@ -29,8 +29,8 @@ type condition struct {
 	isReported bool
 }
 
-// update replaces the conditions. It calls the function report once for each Machine and reason. lasting lists the
-// problems for the status of the settings. again is the time until another problem has lasted long enough, or 0.
+// update replaces the conditions. It calls the function `report` once for each Machine and reason. `lasting` contains
+// the problems for the status of the settings. again is the time until another problem has lasted long enough, or 0.
 func (c *conditions) update(findings []finding, now time.Time,
 	report func(finding)) (lasting []*contract.Problem, again time.Duration) {
 	next := map[types.UID]condition{}

@@ -107,7 +107,7 @@ func (d *decision) newness(m inventory.Machine) int {
 	return 1
 }
 
-// The method moves reports whether the Machine of an instance now has a different address. Such an instance gives up
+// The method `moves` reports whether the Machine of an instance now has a different address. Such an instance gives up
 // its old address, because two Machines may have swapped their addresses.
 func (d *decision) moves(i *v1alpha1.WindowsInstance) bool {
 	if !ofMachine(i) || !i.DeletionTimestamp.IsZero() {
@@ -123,7 +123,7 @@ func (d *decision) take(address, name string) {
 	}
 }
 
-// The method removes plans the removal of an instance. If a removal without a cleanup has begun, it plans nothing.
+// The method `removes` adds an instance to the list `leave`, unless a removal without a cleanup has already begun.
 func (d *decision) removes(instance *v1alpha1.WindowsInstance) {
 	if instance.DeletionTimestamp.IsZero() || instance.Spec.RemovalPolicy == v1alpha1.RemovalClean {
 		d.leave = append(d.leave, instance)
@@ -240,7 +240,7 @@ func isHostOf(instance *v1alpha1.WindowsInstance, m inventory.Machine) bool {
 			!strings.EqualFold(path.Base(m.ProviderID), m.Name)
 }
 
-// The function projected returns the spec with all data from the Machine.
+// The function `projected` returns the spec with all data from the Machine.
 func projected(spec v1alpha1.WindowsInstanceSpec, entry inventory.Entry) v1alpha1.WindowsInstanceSpec {
 	spec.Address, spec.Port, spec.Username = entry.Address, entry.Port, entry.User
 	spec.Hostname, spec.ProviderID, spec.Addresses = entry.Machine.Hostname, entry.Machine.ProviderID,

@@ -23,8 +23,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// Even without an event, the operator checks the Machines to replace after the time recheck, because some of them can
-// be replaced only after some time.
+// recheck is how often the operator checks the Machines to replace. Some of them can be replaced only after some time,
+// and no event reports that this time is over.
 const recheck = 15 * time.Second
 
 // replaceAll deletes Machines whose hosts refuse the current key, so that their sets create replacements. again is the
@@ -119,7 +119,7 @@ func (r *Reconciler) due(all []dueMachine, hash string) (due []dueMachine, after
 	return due, after
 }
 
-// The function joined returns all Machines that have an instance.
+// The function `joined` returns all Machines that have an instance.
 func joined(v view) (all []dueMachine) {
 	byName := map[string]*v1alpha1.WindowsInstance{}
 	for i := range v.instances {

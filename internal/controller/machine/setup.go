@@ -15,7 +15,7 @@ import (
 )
 
 // DefaultRefusalTimeout is how long a host that has never accepted a key may refuse the current key before its Machine
-// is replaced. The script in the user data runs for minutes, and sshd may answer before it authorises the key.
+// is replaced. The script in the user data runs for minutes, and sshd may answer before the script authorises the key.
 const DefaultRefusalTimeout = 5 * time.Minute
 
 // Options of the controller. All are required.

@@ -67,8 +67,8 @@ func (s *starter) Start(ctx context.Context) error {
 	}
 }
 
-// The method missing returns why the operator can't watch Machines yet, or "". While there is a reason, the controller
-// must not start: if its cache never gets a first list, the whole operator exits.
+// The method `missing` returns why the operator can't watch Machines yet, or "". While there is a reason, the
+// controller must not start: if its cache never gets a first list, the whole operator exits.
 func (s *starter) missing(ctx context.Context) (string, error) {
 	for _, list := range []client.ObjectList{&machinev1beta1.MachineList{}, &machinev1beta1.MachineSetList{}} {
 		err := s.mgr.GetAPIReader().List(ctx, list, client.InNamespace(contract.MachineAPINamespace), client.Limit(1))

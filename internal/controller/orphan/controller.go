@@ -34,7 +34,7 @@ type Reconciler struct {
 	namespace string
 	now       func() time.Time
 
-	// The keys of all maps are Node names. since says when a Node was first seen without an instance. forced contains
+	// The keys of all maps are Node names. `since` says when a Node was first seen without an instance. forced contains
 	// the Nodes whose instance was just removed by force. discarded contains the instances whose host was destroyed.
 	since, forced, discarded sync.Map
 }
@@ -87,7 +87,7 @@ func (r *Reconciler) instances() handler.EventHandler {
 	}
 }
 
-// The method deleted records a deleted instance if the removal was forced, or if the Machine was deleted.
+// The method `deleted` records a deleted instance if the removal was forced, or if the Machine was deleted.
 func (r *Reconciler) deleted(o client.Object) {
 	instance, ok := o.(*v1alpha1.WindowsInstance)
 	if !ok || instance.Status.NodeName == "" {
@@ -188,7 +188,7 @@ const (
 	claimed
 )
 
-// The method claimed reports whether this Node belongs to an instance, or may soon belong to one. Kubelet may have
+// The method `claimed` reports whether this Node belongs to an instance, or may soon belong to one. Kubelet may have
 // written the annotation with an instance's name, so this annotation counts only if the instance has no Node yet.
 func (r *Reconciler) claimed(ctx context.Context, node *corev1.Node) (claim, error) {
 	name, _ := strings.CutPrefix(node.Annotations[contract.InstanceAnnotation], r.namespace+"/")

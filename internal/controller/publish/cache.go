@@ -20,8 +20,8 @@ import (
 )
 
 // CacheByObject returns the manager's cache settings for the inputs, and for all ConfigMaps and Secrets in the
-// operator's namespace. With these settings, the operator needs no right to list other objects. The caller adds them to
-// its own settings, which must not contain ConfigMaps or Secrets: a manager has only one cache for each type.
+// operator's namespace. With these settings, the operator needs no right to list other objects. The caller adds the
+// result to its own settings, which must not contain ConfigMaps or Secrets: a manager has only one cache for each type.
 func CacheByObject(namespace string, inputs []cluster.Input) map[client.Object]cache.ByObject {
 	configMaps, secrets := cache.ByObject{Namespaces: map[string]cache.Config{}},
 		cache.ByObject{Namespaces: map[string]cache.Config{}}

@@ -13,9 +13,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// ensure creates an object in the operator's namespace if it doesn't exist. The function fill sets the desired content
-// of the existing or new object. If this changes the object, ensure updates it. It replaces an object of a revision,
-// because such objects are immutable.
+// ensure creates an object in the operator's namespace if it doesn't exist. The function `fill` sets the desired
+// content of the existing or new object. If this changes the object, ensure updates it. Exception: ensure replaces an
+// object of a revision, because such objects are immutable.
 func ensure[T any, P interface {
 	*T
 	client.Object
@@ -62,7 +62,7 @@ func ensure[T any, P interface {
 	return nil
 }
 
-// The function exactly returns preconditions: a deletion fails if the object was changed after it was read.
+// The function `exactly` returns preconditions: a deletion fails if the object was changed after it was read.
 func exactly(o client.Object) client.Preconditions {
 	uid, version := o.GetUID(), o.GetResourceVersion()
 	return client.Preconditions{UID: &uid, ResourceVersion: &version}

@@ -62,7 +62,7 @@ func (p *publisher) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result,
 	return ctrl.Result{RequeueAfter: policy.Soonest(again, next)}, nil
 }
 
-// The method late returns this pass's error as a problem if all passes have failed for lateAfter, and otherwise nil.
+// The method `late` returns this pass's error as a problem if all passes have failed for lateAfter, and otherwise nil.
 func (p *publisher) late(err error) *contract.Problem {
 	if err == nil {
 		p.failing = time.Time{}

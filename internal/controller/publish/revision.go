@@ -105,7 +105,7 @@ func (p *publisher) previous(ctx context.Context, config *v1alpha1.WindowsMachin
 	return left, nil
 }
 
-// The method left returns the revision that an earlier process published with this name, or else the newest revision.
+// The method `left` returns the revision that an earlier process published with this name, or else the newest revision.
 // In the result, the lists of features that are off and of rejected settings are empty.
 func (p *publisher) left(ctx context.Context, name string) (found blueprint.Desired, err error) {
 	all, err := revisions(ctx, p.client, p.Namespace)

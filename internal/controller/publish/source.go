@@ -80,8 +80,8 @@ func (s *Source) missing() error {
 	return contract.NewProblem(contract.ReasonManifestMissing, "no services manifest is published yet")
 }
 
-// The method blocking returns the problems that prevent hosts from joining. If a revision is published and nothing else
-// is wrong, a late failure prevents no join, because hosts join at that revision.
+// The method `blocking` returns the problems that prevent hosts from joining. If a revision is published and nothing
+// else is wrong, a late failure prevents no join, because hosts join at that revision.
 func (s *Source) blocking() []*contract.Problem {
 	if s.state.late == nil || s.state.published && len(s.state.problems) == 0 {
 		return slices.Clone(s.state.problems)

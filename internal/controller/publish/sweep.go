@@ -66,8 +66,8 @@ func (p *publisher) sweep(ctx context.Context) (next time.Duration, err error) {
 	return next, nil
 }
 
-// The method used returns the revisions to keep: the revisions that Nodes have, will have, have staged or may roll back
-// to, and the revisions of hosts that are joining.
+// The method `used` returns the revisions to keep: the revisions that Nodes have, will have, have staged or may roll
+// back to, and the revisions of hosts that are joining.
 func (p *publisher) used(ctx context.Context) (map[string]bool, error) {
 	all := map[string]bool{}
 	nodes, instances := &corev1.NodeList{}, &v1alpha1.WindowsInstanceList{}
@@ -94,7 +94,7 @@ func (p *publisher) used(ctx context.Context) (map[string]bool, error) {
 	return all, nil
 }
 
-// retire deletes a ConfigMap or Secret of the operator. If the parameter why is empty, retire does nothing.
+// retire deletes a ConfigMap or Secret of the operator. If the parameter `why` is empty, retire does nothing.
 func (p *publisher) retire(ctx context.Context, object client.Object, why string) error {
 	if why == "" || !isOurs(object) || !object.GetDeletionTimestamp().IsZero() { // a finalizer may delay the deletion
 		return nil

@@ -78,7 +78,7 @@ type Rollout struct {
 	Observed *observed.Log
 	answers  chan event.GenericEvent
 
-	// deciding allows one decision at a time, and guards the field last: the list after the last read or write.
+	// deciding allows one decision at a time, and guards the field `last`: the list after the last read or write.
 	deciding sync.Mutex
 	last     *list
 
@@ -133,7 +133,7 @@ func nodeNews(n *corev1.Node) policy.Fleet { return policy.NewFleet([]corev1.Nod
 func (r *Rollout) Answers() <-chan event.GenericEvent { return r.answers }
 
 // Verdict returns the last decision about the request of an instance, or the reason why the controller can't decide.
-// The result is false if there was no decision about this instance yet.
+// The second result is false if there was no decision about this instance yet.
 func (r *Rollout) Verdict(instance *v1alpha1.WindowsInstance) (policy.Verdict, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -201,7 +201,7 @@ func (r *Rollout) Withdraw(ctx context.Context, machine string) error {
 
 // decide makes one decision. It first decides from the cache. If this decision would change the list or delete a
 // Machine, decide reads the API server and decides again. If given.Uses names an instance that is about to use its
-// slot, decide reads the API server at once. The parameter given contains only what the caller knows.
+// slot, decide reads the API server at once. The parameter `given` contains only what the caller knows.
 func (r *Rollout) decide(ctx context.Context, given policy.RolloutState) (decision policy.RolloutDecision, err error) {
 	r.deciding.Lock()
 	defer r.deciding.Unlock()
@@ -240,7 +240,7 @@ func (r *Rollout) decide(ctx context.Context, given policy.RolloutState) (decisi
 	}
 }
 
-// The function unwritten returns the decision after the API server refused the new list: no request gets a slot.
+// The function `unwritten` returns the decision after the API server refused the new list: no request gets a slot.
 func unwritten(d policy.RolloutDecision, problem *contract.Problem) policy.RolloutDecision {
 	d.Slots = nil
 	for name, verdict := range d.Verdicts {

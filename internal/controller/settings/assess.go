@@ -30,8 +30,8 @@ type Facts struct {
 	// revision in the status is kept: nodes have this revision, and the publisher uses its salt again.
 	DesiredRevision string
 	// Refused are the problems of settings that are not passed to nodes. Kubelet is the user's current part of
-	// kubelet's configuration, or nil. Rendered is the generation of the settings for both. If Known is false, this
-	// process has published nothing yet, and the status keeps its old values.
+	// kubelet's configuration, or nil. Both come from the settings with the generation Rendered. If Known is false,
+	// this process has published nothing yet, and the status keeps its old values.
 	Refused    []*contract.Problem
 	Kubelet    []byte
 	Known      bool
@@ -122,8 +122,8 @@ func complete(status *v1alpha1.WindowsMachineConfigStatus, f Facts) {
 	set(status, f, v1alpha1.ConditionPayloadComplete, len(off) == 0, reasonAsExpected, reasonFeatures, message)
 }
 
-// The function accepted reports which settings are applied. The condition is about the generation that was rendered,
-// because a later generation may not be applied yet.
+// The function `accepted` sets the condition Accepted, which shows whether all settings are applied. The condition is
+// about the generation that was rendered, because a later generation may not be applied yet.
 func accepted(status *v1alpha1.WindowsMachineConfigStatus, f Facts) {
 	if !f.Known {
 		return
@@ -167,8 +167,8 @@ func available(status *v1alpha1.WindowsMachineConfigStatus, f Facts) {
 	set(status, f, v1alpha1.ConditionAvailable, false, "", string(f.Lacks[0].Reason), strings.Join(words, " "))
 }
 
-// The function shown returns the parts of an instance that the status depends on. Ready is not enough: while an update
-// waits or fails, the instance is still Ready.
+// The function `shown` returns the parts of an instance that the status depends on. Ready is not enough: while an
+// update waits or fails, the instance is still Ready.
 func shown(i *v1alpha1.WindowsInstance) []any {
 	s, step := &i.Status, v1alpha1.Step("")
 	if s.Activity != nil {
@@ -227,7 +227,7 @@ func boots(i *v1alpha1.WindowsInstance, now time.Time) bool {
 		i.Spec.Source.Kind == v1alpha1.SourceMachine && now.Sub(i.CreationTimestamp.Time) < bootTime
 }
 
-// The function blocking returns the missing prerequisites that make an upgrade of the operator unsafe. If the upgrade
+// The function `blocking` returns the missing prerequisites that make an upgrade of the operator unsafe. If the upgrade
 // may provide them, blocking returns none.
 func blocking(lacks []*contract.Problem) []*contract.Problem {
 	if isCurable(lacks) {

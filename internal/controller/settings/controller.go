@@ -54,7 +54,7 @@ type Desired interface {
 	// Published returns the desired state that was published last, even if there are problems now, and the generation
 	// of the WindowsMachineConfig that the state was rendered from.
 	Published() (desired blueprint.Desired, generation int64, ok bool)
-	// Changed returns a channel that receives an event when the result of another method has changed.
+	// Changed returns a channel that receives an event when the result of one of the other methods has changed.
 	Changed() <-chan event.GenericEvent
 }
 

@@ -45,7 +45,7 @@ type Reconciler struct {
 	live      client.Reader
 	events    events.EventRecorder
 	namespace string
-	// reported contains problems of entries that have an event. problems collects why valid entries have no instance.
+	// `reported` contains problems that have an event. problems collects why valid entries have no instance.
 	reported, problems *problem.State
 	// absentSince is when the ConfigMap became absent, or nil. If the operator restarts, absenceGrace starts again.
 	absentSince atomic.Pointer[time.Time]

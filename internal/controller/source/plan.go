@@ -77,7 +77,7 @@ func ours(instance v1alpha1.WindowsInstance) bool {
 	return instance.Spec.Source != nil && instance.Spec.Source.Kind == v1alpha1.SourceConfigMap
 }
 
-// The function differs reports whether the instance's spec must be changed to match the entry. Without a host key in
+// The function `differs` reports whether the instance's spec must be changed to match the entry. Without a host key in
 // the entry, the host key in the instance stays, because a user may have set it there.
 func differs(instance v1alpha1.WindowsInstance, entry inventory.Entry) bool {
 	return instance.Spec.Username != entry.User || instance.Spec.Port != entry.Port ||

@@ -64,7 +64,7 @@ func (r *reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	return ctrl.Result{RequeueAfter: r.recheck}, nil
 }
 
-// The method wanted returns the desired content of the Secrets. If there is a private key, the script authorises it.
+// The method `wanted` returns the desired content of the Secrets. If there is a private key, the script authorises it.
 // Otherwise, the script makes the hosts join by themselves. err is a *contract.Problem if the key is unusable or the
 // platform is unknown. problems are about the shared host key, which is optional.
 func (r *reconciler) wanted(ctx context.Context) (want wanted, problems []*contract.Problem, err error) {

@@ -18,7 +18,7 @@ import (
 // wanted is the desired content of a Secret with user data. hostKey is "<type> <base64>" or empty.
 type wanted struct{ script, publicKeyHash, hostKey string }
 
-// The method into changes only the operator's part of a Secret, because users may set keys that machine controllers
+// The method `into` changes only the operator's part of a Secret, because users may set keys that machine controllers
 // read. If the script already contained this host key, the time of the key's publication stays the same.
 func (w wanted) into(s *corev1.Secret, now time.Time) {
 	if s.Data == nil {
@@ -58,7 +58,7 @@ func readUserData(ctx context.Context, live client.Reader) (*corev1.Secret, erro
 	return nil, fmt.Errorf("reading secret %s: %w", name, err)
 }
 
-// The function foreign returns why the operator may not change a Secret, or "". The operator may change a Secret
+// The function `foreign` returns why the operator may not change a Secret, or "". The operator may change a Secret
 // without any mark, because an earlier operator may have created it.
 func foreign(s *corev1.Secret) string {
 	manager := s.Labels[contract.ManagedByLabel]
@@ -108,7 +108,7 @@ func (r *reconciler) keep(ctx context.Context, namespace string, want wanted) (*
 	return nil, nil
 }
 
-// The method absent reports whether a namespace is missing or is being deleted. A request in a missing namespace is
+// The method `absent` reports whether a namespace is missing or is being deleted. A request in a missing namespace is
 // forbidden rather than not found, because the namespace contains no Roles.
 func (r *reconciler) absent(ctx context.Context, namespace string) (bool, error) {
 	object := &metav1.PartialObjectMetadata{}

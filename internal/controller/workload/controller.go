@@ -60,7 +60,7 @@ type Checker struct {
 	changed  chan event.GenericEvent
 	// nodes contains the findings on each node, by node name. pending contains the findings about pods without a node.
 	// fresh contains the findings whose events this pass writes. reported contains the findings that got an event after
-	// the time in forgotten. Only Start accesses these fields.
+	// the time `forgotten`. Only Start accesses these fields.
 	nodes     map[string]*known
 	pending   known
 	fresh     []finding

@@ -166,7 +166,7 @@ func (c *conn) abandon(session *ssh.Session, ended <-chan struct{}) {
 	}
 }
 
-// outcome returns an error if a command failed. err is the result of its session, and said is its output.
+// outcome returns an error if a command failed. `err` is the result of its session, and `said` is its output.
 func (c *conn) outcome(ctx context.Context, doing string, err error, said *tail, body []byte) error {
 	if err == nil {
 		return nil
@@ -188,8 +188,8 @@ func (c *conn) outcome(ctx context.Context, doing string, err error, said *tail,
 	return contract.NewProblem(contract.ReasonDaemonCallFailed, "%s on %s: the host does not run it", doing, c.address)
 }
 
-// The method vanished returns the error for a command that ended without an exit code. It sends a keepalive to find out
-// whether only the command was killed, or the connection is about to break, for example because of a reboot.
+// The method `vanished` returns the error for a command that ended without an exit code. It sends a keepalive to find
+// out whether only the command was killed, or the connection is about to break, for example because of a reboot.
 func (c *conn) vanished(ctx context.Context, doing string) error {
 	ctx, cancel := context.WithTimeout(ctx, endingGrace)
 	defer cancel()

@@ -50,7 +50,7 @@ func (c channels) OpenChannel(kind string, extra []byte) (ssh.Channel, <-chan *s
 // heldRequests is the maximum number of queued requests of a channel. Honest hosts send two or three.
 const heldRequests = 64
 
-// The function taken moves the requests of a channel to a new channel. If the new channel is full, taken drops them.
+// The function `taken` moves the requests of a channel to a new channel. If the new channel is full, taken drops them.
 func taken(from <-chan *ssh.Request) <-chan *ssh.Request {
 	to := make(chan *ssh.Request, heldRequests)
 	go func() {

@@ -11,7 +11,7 @@ import (
 
 var errHostKeyDiffers = errors.New("the host key differs")
 
-// hostKeyCheck compares a host's key with the expected key. The SSH library calls the method callback from its own
+// hostKeyCheck compares a host's key with the expected key. The SSH library calls the method `callback` from its own
 // goroutines, once in the handshake and again at each change of the session keys.
 type hostKeyCheck struct {
 	// expected is nil if any key is accepted.
@@ -45,7 +45,7 @@ func (h *hostKeyCheck) callback(_ string, _ net.Addr, key ssh.PublicKey) error {
 	return nil
 }
 
-// The method seen returns the key that the host proved to own, or nil if the handshake didn't get that far.
+// The method `seen` returns the key that the host proved to own, or nil if the handshake didn't get that far.
 func (h *hostKeyCheck) seen() ssh.PublicKey {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -54,7 +54,7 @@ func (h *hostKeyCheck) seen() ssh.PublicKey {
 
 func (h *hostKeyCheck) differs() bool { return different(h.seen(), h.expected) }
 
-// The function different reports whether both keys are known and differ.
+// The function `different` reports whether both keys are known and differ.
 func different(a, b ssh.PublicKey) bool {
 	return a != nil && b != nil && !bytes.Equal(a.Marshal(), b.Marshal())
 }

@@ -72,7 +72,7 @@ func (c *conn) lose(cause error) {
 	close(c.gone)
 }
 
-// lostWhile returns the problem of a lost connection. The text doing describes the operation that was in progress.
+// lostWhile returns the problem of a lost connection. The text `doing` describes the operation that was in progress.
 func (c *conn) lostWhile(doing string) *contract.Problem {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -86,7 +86,7 @@ func (c *conn) lostWhile(doing string) *contract.Problem {
 	return contract.NewProblem(contract.ReasonConnectionLost, "%s on %s: %v", doing, c.address, cause)
 }
 
-// The method during runs an operation that can't be cancelled. If ctx ends, it closes the connection.
+// The method `during` runs an operation that can't be cancelled. If ctx ends, it closes the connection.
 func (c *conn) during(ctx context.Context, doing string, work func() error) error {
 	if err := c.Err(); err != nil {
 		return c.lostWhile(doing)
@@ -102,7 +102,7 @@ func (c *conn) during(ctx context.Context, doing string, work func() error) erro
 	return nil
 }
 
-// The method briefly is like during, but with the time limit of a small step. Keepalives don't extend this limit.
+// The method `briefly` does the same as `during`, with the time limit of a small step. Keepalives don't extend it.
 func (c *conn) briefly(ctx context.Context, doing string, work func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, c.options.SetupTimeout)
 	defer cancel()

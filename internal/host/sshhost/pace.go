@@ -23,7 +23,7 @@ var errSlow = fmt.Errorf("the host takes less than %d KiB of a transfer in a sec
 
 // pace wraps the content of a transfer. If the receiver is slower than the minimum rate, Read fails. If the receiver
 // doesn't read at all, the timer fires at the end of the time for the current part. The time during which the receiver
-// waits for content doesn't count. The function late is called when the receiver is too slow.
+// waits for content doesn't count. The function `late` is called when the receiver is too slow.
 type pace struct {
 	content io.Reader
 	clock   clock.PassiveClock
@@ -31,7 +31,7 @@ type pace struct {
 	late    func()
 
 	taken int
-	// At the time in the field since, the field left was the remaining time for this part.
+	// `left` was the remaining time for this part of the transfer at the time `since`.
 	left  time.Duration
 	since time.Time
 }

@@ -25,7 +25,7 @@ const maxHostKeys = 16
 // channel, and receive from the channel that you sent. OpenSSH announces its keys before any other answer.
 type announcement chan chan []byte
 
-// listen refuses the peer's requests, but records its announcement. It stops when the channel requests closes.
+// listen refuses the peer's requests, but records its announcement. It stops when the channel `requests` closes.
 func listen(requests <-chan *ssh.Request) announcement {
 	a := make(announcement)
 	go func() {
@@ -56,7 +56,7 @@ func listen(requests <-chan *ssh.Request) announcement {
 	return a
 }
 
-// The method announced returns the payload of the peer's announcement, or an empty payload if there is none yet.
+// The method `announced` returns the payload of the peer's announcement, or an empty payload if there is none yet.
 func (c *conn) announced() ([]byte, error) {
 	answer := make(chan []byte, 1)
 	select {
@@ -96,8 +96,8 @@ func rank(key ssh.PublicKey) int {
 		ssh.KeyAlgoRSA}, key.Type())
 }
 
-// ProveHostKeys implements host.Conn. It skips keys that the host can prove only with SHA-1, or doesn't offer in a
-// handshake. If the host can't prove one of the other keys, the error is a *contract.Problem HostKeyUnproven.
+// ProveHostKeys implements host.Conn. It skips keys that the host can prove only with SHA-1, or that it doesn't offer
+// in a handshake. If the host can't prove one of the other keys, the error is a *contract.Problem HostKeyUnproven.
 func (c *conn) ProveHostKeys(ctx context.Context) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.options.SetupTimeout)
 	defer cancel()

@@ -88,8 +88,8 @@ func (c *conn) command(ctx context.Context, doing string) (session *ssh.Session,
 	return session, err
 }
 
-// whileRefused calls the function open to open a session. If a server that allows only one session refuses the session,
-// whileRefused retries until the server has ended the previous session.
+// whileRefused calls the function `open` to open a session. If a server that allows only one session refuses the
+// session, whileRefused retries until the server has ended the previous session.
 func (c *conn) whileRefused(ctx context.Context, open func() error) error {
 	limit, cancel := context.WithTimeout(ctx, endingGrace)
 	defer cancel()

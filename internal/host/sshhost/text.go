@@ -58,7 +58,7 @@ func redact(words string, request []byte) string {
 	}), maxWords)
 }
 
-// The function leaks reports whether the text run and one of the secrets have minSecret consecutive bytes in common.
+// `leaks` reports whether the text `run` and one of the secrets have minSecret consecutive bytes in common.
 func leaks(run string, secrets [][]byte) bool {
 	for at := 0; at+minSecret <= len(run); at++ {
 		for _, s := range secrets {

@@ -23,8 +23,8 @@ import (
 const joinLifetime = 24 * time.Hour
 
 // Publish creates the objects for a host that joins by itself: the Secret for the operator's calls, the host's right to
-// read and write this Secret, and the Secret with the host's command. The function command returns the command for a
-// token. If a command is already published, Publish doesn't change it.
+// read and write this Secret, and the Secret with the host's command. The function `command` converts a token to a
+// command. If a command is already published, Publish doesn't change it.
 func (i Issuer) Publish(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	command func(token string) (string, error)) error {
 	if err := i.OpenCalls(ctx, instance); err != nil {

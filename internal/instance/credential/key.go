@@ -84,7 +84,7 @@ func (s SecretKey) read(ctx context.Context) (*corev1.Secret, error) {
 	return &list.Items[0], nil
 }
 
-// RememberLast returns a function that calls the function parse only if the key has changed. After every change of a
+// RememberLast returns a function that calls the function `parse` only if the key has changed. After every change of a
 // Node, the operator needs the parsed key, and some kinds of keys take milliseconds to parse.
 func RememberLast(parse func(pem []byte) (string, error)) func(pem []byte) (string, error) {
 	var mu sync.Mutex

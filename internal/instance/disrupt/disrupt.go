@@ -29,8 +29,8 @@ const stuckRetry = time.Minute
 type Controller interface {
 	// Save writes the status of the instance if it has changed.
 	Save(ctx context.Context) error
-	// Take requests a slot in the rollout budget. If the host gets the slot, Take calls the function granted, which
-	// changes the status. One write saves slot and status. A repeated call keeps the slot or request.
+	// Take requests a slot in the rollout budget. If the host gets the slot, Take calls `granted`, which changes the
+	// status. One write saves the slot and this change. A repeated call keeps the slot or request.
 	Take(ctx context.Context, granted func()) (policy.Verdict, error)
 	// Note reports the events and metrics of an outcome. A repeated call reports them again.
 	Note(ctx context.Context, outcome journey.Outcome)
@@ -241,9 +241,9 @@ func (d *Disrupt) leaveStep(view *View, step v1alpha1.Step) {
 	d.toStep(view, step)
 }
 
-// The method granted records the start of the disruption. Take saves this record and the slot in one write. With each
-// slot, the time of a reboot begins again: if a user paused the host during the reboot, the daemon may have missed the
-// approval that the operator wrote before the pause.
+// The method `granted` records the start of the disruption. Take saves this record and the slot in one write. With each
+// slot, the time limit of a reboot starts again: if a user paused the host during the reboot, the daemon may have
+// missed the approval that the operator wrote before the pause.
 func (d *Disrupt) granted(ctx context.Context, view *View) {
 	status, now := &view.Instance.Status, journey.Seconds(d.Now())
 	activity := status.Activity
@@ -352,7 +352,7 @@ func (d *Disrupt) fail(ctx context.Context, view *View, facts policy.UpgradeFact
 	return outcome, true
 }
 
-// tryLater returns the node to service until the next try. The parameter result is empty if the disruption failed.
+// tryLater returns the node to service until the next try. The parameter `result` is empty if the disruption failed.
 func (d *Disrupt) tryLater(ctx context.Context, view *View, result string, why *contract.Problem) journey.Outcome {
 	status := &view.Instance.Status
 	activity := status.Activity

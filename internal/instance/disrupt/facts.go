@@ -27,8 +27,8 @@ func (d *Disrupt) isDownUnreported(view *View) bool {
 		node.Annotations[contract.RevisionAnnotation] != update.Revision
 }
 
-// isUnresponsive reports whether kubelet works, but the daemon has reported nothing about the revision, not even that
-// it has fetched the payload. The daemon may have died before the request.
+// isUnresponsive reports whether the daemon may have died before the request for the revision: kubelet works, but the
+// daemon has reported nothing about this revision, not even that it has fetched the payload.
 func isUnresponsive(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node) bool {
 	update := status.Activity
 	ready, _ := journey.NodeReady(node)
@@ -45,7 +45,7 @@ func (d *Disrupt) isUndrained(ctx context.Context, view *View) bool {
 		requestedOf(view.Node) != "" && requestedOf(view.Node) != update.Revision && d.drains(ctx, view)
 }
 
-// The method drains reports whether the upgrade or reboot needs a drain. For an upgrade, drains compares the new
+// The method `drains` reports whether the upgrade or reboot needs a drain. For an upgrade, drains compares the new
 // revision with both the previous and the last requested revision, because the host may be between these two.
 func (d *Disrupt) drains(ctx context.Context, view *View) bool {
 	activity := view.activity()
@@ -74,7 +74,7 @@ func (d *Disrupt) lacksPayload(ctx context.Context, view *View, staging policy.S
 		d.Revisions.Compare(ctx, view.Instance.Status.DesiredRevision, *desired).Payload
 }
 
-// The method quiet returns for how long a wait is not reported. If only services restart, a short wait needs no report.
+// `quiet` returns for how long a wait is not reported. If only services restart, a short wait needs no report.
 func (d *Disrupt) quiet(ctx context.Context, view *View) time.Duration {
 	if d.drains(ctx, view) {
 		return 0
@@ -115,8 +115,8 @@ func (d *Disrupt) facts(ctx context.Context, view *View) policy.UpgradeFacts {
 // well is a key in observed.Log. Its record shows since when a node in verification has been healthy.
 const well = "well"
 
-// The method settles returns for how much longer a healthy node must stay Ready. If this time is over, the result is 0
-// or less. If the node was not Ready for a moment, the time begins again.
+// The method `settles` returns for how much longer a healthy node must stay Ready. If this time is over, the result is
+// 0 or less. If the node was not Ready for a moment, the time begins again.
 func (d *Disrupt) settles(view *View) time.Duration {
 	since := d.Observed.Since(view.Instance, well, policy.ReadyCondition(view.Node).LastTransitionTime.Time)
 	return view.Bounds.Settle - d.Now().Sub(since.Seen)
@@ -161,7 +161,7 @@ type Fetch struct {
 // nothingSince returns when the daemon stopped receiving its payload. If the daemon has not reported since the request,
 // the result is the start of the step. While the daemon receives data, the result is zero. Only a falling number of
 // missing programs counts as progress. If the daemon reports a problem of the host, such as a full disk, the result is
-// zero as well, because the problem would also occur over SSH. After such a report, the earlier start still counts.
+// zero, because the problem would occur over SSH as well. If data is missing again later, the earlier start counts.
 func (d *Disrupt) nothingSince(view *View) policy.Since {
 	why, fetch := view.Node.Annotations[contract.StageStatusAnnotation], view.Fetch
 	missing := stillMissing(why)
@@ -205,7 +205,7 @@ func stagingFacts(update *v1alpha1.Activity, node *corev1.Node) policy.StagingFa
 	}
 }
 
-// The method lacks returns why a node is not healthy at its revision or after its reboot, or nil.
+// The method `lacks` returns why a node is not healthy at its revision or after its reboot, or nil.
 func (d *Disrupt) lacks(view *View) *contract.Problem {
 	update, node, kubelet := view.activity(), view.Node, ""
 	if update.Kind == v1alpha1.ActivityReboot {
@@ -230,7 +230,7 @@ func (d *Disrupt) lacks(view *View) *contract.Problem {
 	return nil
 }
 
-// lacksBack returns why a node is not healthy at its previous revision, or nil. The message includes the string since.
+// lacksBack returns why a node is not healthy at its previous revision, or nil. The message includes `since`.
 func (d *Disrupt) lacksBack(view *View, reason contract.Reason, since string) *contract.Problem {
 	update, node, held := view.activity(), view.Node, view.Instance.Status.HeldRevision
 	ready, message := journey.NodeReady(node)

@@ -106,7 +106,7 @@ func HasRebooted(reboot *v1alpha1.Activity, node *corev1.Node) bool {
 }
 
 // IsToVerify reports whether a reboot must be verified before other work, because the host joined again after the
-// request. Until the time of the next try, the daemon may still report that the host has rebooted.
+// request. Before the next try, this may be true even without a new boot ID, because the daemon may still report it.
 func IsToVerify(reboot *v1alpha1.Activity, node *corev1.Node, now time.Time) bool {
 	if reboot == nil || reboot.Begun() || reboot.BootID == "" {
 		return false

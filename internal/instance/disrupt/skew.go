@@ -20,7 +20,7 @@ func sameVersion(reported, wanted string) bool {
 	return err != nil || r.WithPreRelease("").EqualTo(w.WithPreRelease(""))
 }
 
-// The function refused returns the daemon's report that it could not apply or has rolled back this revision, or nil.
+// The function `refused` returns the daemon's report that this revision failed or was rolled back, or nil.
 func refused(node *corev1.Node, revision string) *contract.Problem {
 	reason, detail, ok := strings.Cut(node.Annotations[contract.ApplyStatusAnnotation], ": ")
 	if !ok || !strings.HasPrefix(detail, contract.AboutRevision(revision)) {
@@ -32,8 +32,8 @@ func refused(node *corev1.Node, revision string) *contract.Problem {
 	return contract.NewProblem(contract.Reason(reason), "%.400s", detail)
 }
 
-// The function passes reports whether a problem may disappear by itself when the daemon receives the missing data. The
-// revision doesn't cause such a problem.
+// The function `passes` reports whether a problem may disappear by itself when the daemon receives the missing data.
+// The revision doesn't cause such a problem.
 func passes(problem *contract.Problem) bool {
 	switch problem.Reason {
 	case contract.ReasonManifestMissing, contract.ReasonPayloadMissing, contract.ReasonPayloadIncomplete,

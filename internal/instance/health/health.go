@@ -48,7 +48,7 @@ func (h *Health) Corrects(ctx context.Context, instance *v1alpha1.WindowsInstanc
 }
 
 // toHave returns the desired revision that Check must restore in a Node's annotation. After an upgrade has begun, the
-// result is empty, because the upgrade sets the annotation. Exception: a node with a slot is being verified.
+// result is empty, because the upgrade sets the annotation. But it isn't empty while a node with a slot is verified.
 func toHave(status *v1alpha1.WindowsInstanceStatus) string {
 	if u := status.Upgrade(); u.Begun() && (u.Step != v1alpha1.StepVerifying ||
 		!status.HasSlot()) {

@@ -180,7 +180,7 @@ func (j *Join) isStranded(instance *v1alpha1.WindowsInstance) bool {
 	return j.IsTokenUsed != nil && len(ids) > 0 && j.IsTokenUsed(ids[len(ids)-1]) && j.inPhase(instance) >= eventRetry
 }
 
-// The function stranded returns the failure for isStranded. The next attempt gets a new token.
+// The function `stranded` returns the failure for isStranded. The next attempt gets a new token.
 func stranded(instance *v1alpha1.WindowsInstance) journey.Outcome {
 	return journey.Fail(contract.NewProblem(contract.ReasonCertificateDenied, "kubelet on %s lost the key of the "+
 		"certificate that it got with its bootstrap token; the next attempt brings another token",

@@ -186,7 +186,7 @@ func claimant(instance *v1alpha1.WindowsInstance, facts contract.HostFacts, clus
 		IsSole: cluster.NetworkType == blueprint.NetworkOVNKubernetes}
 }
 
-// duplicate returns the problem of two instances, by and owner, with the same name or installation of Windows.
+// duplicate returns the problem that the instances `by` and `owner` have the same host, or hosts with the same name.
 func (j *Join) duplicate(instance *v1alpha1.WindowsInstance, name string, by,
 	owner journey.Claimant) *contract.Problem {
 	if owner.MachineID == by.MachineID {
@@ -244,9 +244,9 @@ func addressOfNoHost(host contract.HostFacts, facts blueprint.Facts) *contract.P
 	return nil
 }
 
-// nameOfMachine refuses a host's name that the cloud doesn't list for the host's Machine, and releases the claim on
-// this name. If a Node of another host has this name, the failure says so. A host without a Machine, or with a Machine
-// that lists no name, can't be checked.
+// If the cloud lists only other names for a host's Machine, nameOfMachine refuses the host's name and releases the
+// claim on it. If a Node of another host has this name, the failure says so. It accepts a name that spec.hostname
+// determines, or for which the host already has a credential.
 func (j *Join) nameOfMachine(ctx context.Context, instance *v1alpha1.WindowsInstance) journey.Outcome {
 	source, name := instance.Spec.Source, instance.Status.NodeName
 	if instance.Spec.Hostname != "" || source == nil || source.Kind != v1alpha1.SourceMachine ||

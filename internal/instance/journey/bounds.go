@@ -31,8 +31,8 @@ func (p *Parts) CurrentBounds(ctx context.Context) (Bounds, error) {
 	return p.Bounds(ctx)
 }
 
-// Left returns how much of a time limit is left. The parameter since is when the work began. If the time is over, the
-// result is 0 or less.
+// Left returns how much of a time limit is left. The work began at `since`. If the time is over, the result is 0 or
+// less.
 func (o *Options) Left(since policy.Since, limit time.Duration) time.Duration {
 	return since.Left(limit, o.DaemonTimeout/2, o.Now())
 }

@@ -116,7 +116,7 @@ func (m NodeFields) taint(node *corev1.Node) {
 	}
 }
 
-// The method written records in the status which labels and taints of the Node come from the spec, or returns why the
+// The method `written` records in the status which labels and taints of the Node come from the spec, or returns why the
 // API server refused them. Don't record them in an annotation of the Node: kubelet may change its annotations, and
 // could make the operator remove other taints.
 func (m NodeFields) written(node *corev1.Node, err error) error {

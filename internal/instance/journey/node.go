@@ -75,7 +75,7 @@ func (n *Nodes) Uncordon(ctx context.Context, node *corev1.Node) error {
 	return nil
 }
 
-// change writes a Node if the function edit changes it. Afterwards, the parameter node contains the API server's
+// change writes a Node if the function `edit` changes it. Afterwards, the parameter `node` contains the API server's
 // version. If another client has written the Node since it was read, change returns a conflict.
 func (n *Nodes) change(ctx context.Context, node *corev1.Node, edit func(wanted *corev1.Node)) error {
 	wanted := node.DeepCopy()
@@ -92,7 +92,7 @@ func (n *Nodes) change(ctx context.Context, node *corev1.Node, edit func(wanted 
 }
 
 // changeDespiteConflicts writes like change, even if the host writes its Node all the time. After a conflict, it tries
-// again with the current version, and then without a version, so the function edit must change single fields only. If
+// again with the current version, and then without a version, so the function `edit` must change single fields only. If
 // the Node was replaced, or if left returns true for the current Node, changeDespiteConflicts returns the conflict.
 func (n *Nodes) changeDespiteConflicts(ctx context.Context, node *corev1.Node, left func(live *corev1.Node) bool,
 	edit func(wanted *corev1.Node)) error {
@@ -120,7 +120,7 @@ func (n *Nodes) changeDespiteConflicts(ctx context.Context, node *corev1.Node, l
 	return err
 }
 
-// changeFields writes what the function edit changes, even if another client has written the Node since it was read.
+// changeFields writes what the function `edit` changes, even if another client has written the Node since it was read.
 // edit must change single fields only. If a Node with the same name has another UID, the API server refuses the write.
 func (n *Nodes) changeFields(ctx context.Context, node *corev1.Node, edit func(wanted *corev1.Node)) error {
 	wanted, base := node.DeepCopy(), node.DeepCopy()
@@ -177,8 +177,8 @@ func (n *Nodes) At(ctx context.Context, address string) ([]corev1.Node, error) {
 	}), nil
 }
 
-// SetFields writes fields if they differ. Afterwards, the parameter node contains the API server's version. If the API
-// server refuses the fields permanently, the error is a problem.
+// SetFields writes fields if they differ. Afterwards, the parameter `node` contains the API server's version. If the
+// API server refuses the fields permanently, the error is a problem.
 func (n *Nodes) SetFields(ctx context.Context, node *corev1.Node, fields NodeFields) error {
 	return fields.written(node, n.change(ctx, node, fields.Apply))
 }

@@ -134,8 +134,8 @@ func FailRefused(err error) Outcome {
 	return Retry(err)
 }
 
-// The function lasts reports whether the API server refuses a request permanently: because of its content, a right or a
-// webhook. If a server is slow, busy, or waits for etcd (a 500 without a reason), it may accept the next request.
+// The function `lasts` reports whether the API server refuses a request permanently: because of its content, a right or
+// a webhook. If a server is slow, busy, or waits for etcd (a 500 without a reason), it may accept the next request.
 func lasts(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) ||
 		apierrors.ReasonForError(err) == metav1.StatusReasonInternalError

@@ -83,8 +83,8 @@ func (r *Revisions) Named(ctx context.Context, revision string) (desired bluepri
 	return r.published(ctx, revision)
 }
 
-// The method published reads an earlier revision. A revision counts as missing if its content does not match its name,
-// or if this release of the operator can't read all of its content.
+// The method `published` reads an earlier revision. A revision counts as missing if its content does not match its
+// name, or if this release of the operator can't read all of its content.
 func (r *Revisions) published(ctx context.Context, revision string) (desired blueprint.Desired, found bool, err error) {
 	configMap, secret := &corev1.ConfigMap{}, &corev1.Secret{}
 	desired.Revision = revision

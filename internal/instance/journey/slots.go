@@ -16,7 +16,7 @@ type Slots struct {
 	wake    func(types.NamespacedName)
 }
 
-// NewSlots returns Slots with this limit. The Slots call the function wake for each waiter that may try again. They
+// NewSlots returns Slots with this limit. The Slots call the function `wake` for each waiter that may try again. They
 // hold no lock during the call.
 func NewSlots(limit int, wake func(types.NamespacedName)) *Slots {
 	return &Slots{limit: limit, holders: map[types.NamespacedName]bool{}, wake: wake}
@@ -79,7 +79,7 @@ func (s *Slots) Held() int {
 	return len(s.holders)
 }
 
-// The method next returns the waiters that can now get a free slot.
+// The method `next` returns the waiters that can now get a free slot.
 func (s *Slots) next() []types.NamespacedName {
 	free := max(0, s.limit-len(s.holders))
 	return slices.Clone(s.waiters[:min(free, len(s.waiters))])

@@ -14,8 +14,8 @@ import (
 const discardRetry = 2 * time.Second
 
 // Discard removes a host that is destroyed with its Machine. It never contacts the host. While the Machine exists, the
-// Node stays, because the machine controller drains it. If the Machine doesn't refer to the Node, Discard drains it
-// instead. After drainTimeout, the drain is reported as blocked.
+// Node stays, because the machine controller drains it. If the Machine doesn't refer to the Node, Discard drains the
+// Node. After drainTimeout, the drain is reported as blocked.
 func (r *Remove) Discard(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	drainTimeout time.Duration) journey.Outcome {
 	origin, err := r.origin(ctx, instance)

@@ -31,9 +31,9 @@ func (r *Remove) Next(ctx context.Context, instance *v1alpha1.WindowsInstance, s
 	return r.Leave(ctx, instance, session, drainTimeout)
 }
 
-// Leave removes a host that continues to exist. Leave is done when nothing of the instance remains in the cluster or,
-// unless the removal is forced, on the host. After drainTimeout, a drain is reported as blocked, but continues. A
-// forced removal tries each step once.
+// Leave removes a host that continues to exist. When Leave is done, nothing of the instance remains in the cluster.
+// Unless the removal is forced, nothing remains on the host either. After drainTimeout, a drain is reported as blocked,
+// but continues. A forced removal tries the drain and the cleanup once.
 func (r *Remove) Leave(ctx context.Context, instance *v1alpha1.WindowsInstance, session *journey.Session,
 	drainTimeout time.Duration) journey.Outcome {
 	node, err := r.Nodes.OursLive(ctx, instance)
