@@ -26,7 +26,7 @@ type versions struct {
 	changed chan struct{}
 }
 
-// held is the version of a node. since is when the version was seen for the first time.
+// held is the version of a node. `since` is when the version was seen for the first time.
 type held struct {
 	version string
 	since   time.Time

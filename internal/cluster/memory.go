@@ -63,10 +63,10 @@ func memorySecret(ctx context.Context, reader client.Reader, namespace string) (
 	return secret, nil
 }
 
-// The function `last` calls read, and remembers the result as the given part of the facts. If the part's object is
+// The function `last` calls `read`, and remembers the result as the given part of the facts. If the part's object is
 // missing, unreadable or invalid, last returns the remembered value, and adds a problem with the object's name to
 // facts.Troubles. If no value is remembered, if the error is temporary, or if Windows nodes can't use the value, last
-// returns the results of read unchanged. T must survive encoding as JSON. read must return a complete value.
+// returns the results of `read` unchanged. T must survive encoding as JSON. `read` must return a complete value.
 func last[T any](ctx context.Context, c *common, facts *blueprint.Facts, part string,
 	read func() (T, error)) (value T, err error) {
 	c.memory.mu.Lock()

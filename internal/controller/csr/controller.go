@@ -24,7 +24,7 @@ const recheck = time.Minute
 
 // Reconciler decides about pending requests.
 type Reconciler struct {
-	// client reads through the cache and writes to the API server. live reads from the API server.
+	// client reads through the cache and writes to the API server. `live` reads from the API server.
 	client  client.Client
 	live    client.Reader
 	events  events.EventRecorder

@@ -111,7 +111,7 @@ func (r *Reconciler) end(one *memory) {
 // errLeaving is the cause of the cancellation if the instance of a host is deleted.
 var errLeaving = errors.New("the removal of the instance was requested")
 
-// interruptible returns a context that the method `interrupt` cancels. The caller must call ended after the work.
+// interruptible returns a context that the method `interrupt` cancels. The caller must call `ended` after the work.
 func (r *Reconciler) interruptible(ctx context.Context, one *memory) (work context.Context, ended func()) {
 	work, cancel := context.WithCancelCause(ctx)
 	r.mu.Lock()

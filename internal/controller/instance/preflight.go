@@ -93,7 +93,7 @@ func isOlder(one, other *v1alpha1.WindowsInstance) bool {
 	return one.UID < other.UID
 }
 
-// expire deletes the instance after preflightKept. left is the time until then.
+// expire deletes the instance after preflightKept. `left` is the time until then.
 func (c checking) expire(ctx context.Context, left time.Duration) (ctrl.Result, error) {
 	if left > 0 {
 		return c.result(ctx, left)

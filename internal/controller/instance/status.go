@@ -76,7 +76,7 @@ func (r reporter) timed(phase v1alpha1.Phase) (took time.Duration, ok bool) {
 	return took, true
 }
 
-// report writes an outcome into the conditions. serving is the Node, or nil if the Node is not in service. If isKnown
+// report writes an outcome into the conditions. `serving` is the Node, or nil if the Node is not in service. If isKnown
 // is false, the condition Ready does not change.
 func (r reporter) report(outcome journey.Outcome, serving *corev1.Node, isKnown bool) {
 	status := &r.instance.Status
@@ -147,8 +147,8 @@ func (r reporter) skew(why string) {
 
 const skewSupported contract.Reason = "Supported"
 
-// workloads writes a condition about pods on the node that can't run there. looked is false if the pods were not
-// checked yet. again is the time until the next reconcile, or 0.
+// workloads writes a condition about pods on the node that can't run there. `looked` is false if the pods were not
+// checked yet. `again` is the time until the next reconcile, or 0.
 func (r reporter) workloads(misplaced *contract.Problem, looked bool) (again time.Duration) {
 	exists := meta.FindStatusCondition(r.instance.Status.Conditions, v1alpha1.ConditionWorkloadsFit) != nil
 	switch {

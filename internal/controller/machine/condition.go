@@ -30,7 +30,7 @@ type condition struct {
 }
 
 // update replaces the conditions. It calls the function `report` once for each Machine and reason. `lasting` contains
-// the problems for the status of the settings. again is the time until another problem has lasted long enough, or 0.
+// the problems for the status of the settings. `again` is the time until another problem has lasted long enough, or 0.
 func (c *conditions) update(findings []finding, now time.Time,
 	report func(finding)) (lasting []*contract.Problem, again time.Duration) {
 	next := map[types.UID]condition{}

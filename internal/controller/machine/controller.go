@@ -36,7 +36,7 @@ var errChanged = errors.New("the object was modified concurrently")
 // Reconciler creates and removes the instances of Machines, and replaces Machines whose hosts refuse the private key.
 type Reconciler struct {
 	// client reads instances through the manager's cache, and writes. machines reads Machines through a separate cache.
-	// live reads from the API server.
+	// `live` reads from the API server.
 	client   client.Client
 	machines client.Reader
 	live     client.Reader
@@ -78,7 +78,7 @@ func (r *Reconciler) read(ctx context.Context) (v view, err error) {
 	return v, nil
 }
 
-// project makes the instances match the Machines. again is the time until the next reconcile, or 0.
+// project makes the instances match the Machines. `again` is the time until the next reconcile, or 0.
 func (r *Reconciler) project(ctx context.Context, v view) (again time.Duration, err error) {
 	if v.platform, err = r.options.Platform(ctx); err != nil {
 		logf.FromContext(ctx).V(1).Info("machines wait for the cluster's platform", "why", err.Error())

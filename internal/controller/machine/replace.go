@@ -27,8 +27,8 @@ import (
 // and no event reports that this time is over.
 const recheck = 15 * time.Second
 
-// replaceAll deletes Machines whose hosts refuse the current key, so that their sets create replacements. again is the
-// time until the next check, or 0.
+// replaceAll deletes Machines whose hosts refuse the current key, so that their sets create replacements. `again` is
+// the time until the next check, or 0.
 func (r *Reconciler) replaceAll(ctx context.Context, v view) (again time.Duration, err error) {
 	hash, err := r.keyHash(ctx, r.options.Keys)
 	if err != nil {
@@ -98,7 +98,7 @@ type dueMachine struct {
 	cause    policy.ReplaceCause
 }
 
-// The method due returns the Machines to replace, sorted by cause and then by age. after is the time until another
+// The method `due` returns the Machines to replace, sorted by cause and then by age. `after` is the time until another
 // Machine must be replaced, or 0.
 func (r *Reconciler) due(all []dueMachine, hash string) (due []dueMachine, after time.Duration) {
 	if hash == "" {

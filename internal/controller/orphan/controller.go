@@ -34,8 +34,8 @@ type Reconciler struct {
 	namespace string
 	now       func() time.Time
 
-	// The keys of all maps are Node names. `since` says when a Node was first seen without an instance. forced contains
-	// the Nodes whose instance was just removed by force. discarded contains the instances whose host was destroyed.
+	// The keys of all maps are Node names. `since` says when a Node was first seen without an instance. forced has the
+	// Nodes whose instance was just removed by force. `discarded` has the instances whose host was destroyed.
 	since, forced, discarded sync.Map
 }
 

@@ -38,8 +38,8 @@ type publisher struct {
 	source *Source
 	tell   recorder
 	meters *meters
-	// failing is when the passes began to fail, or zero. unused is when each revision became unused, by the name of its
-	// objects. Only one worker uses these fields.
+	// `failing` is when the passes began to fail, or zero. unused is when each revision became unused, by the name of
+	// its objects. Only one worker uses these fields.
 	failing time.Time
 	unused  map[string]time.Time
 }
@@ -77,7 +77,7 @@ func (p *publisher) late(err error) *contract.Problem {
 	return contract.NewProblem(contract.ReasonRevisionNotPublished, "%v", err)
 }
 
-// The method pass publishes once. It returns the time until the next pass, or an error that needs a retry with a
+// The method `pass` publishes once. It returns the time until the next pass, or an error that needs a retry with a
 // backoff. If an object that is not part of the revision can't be written, the revision is still published. Without the
 // payload's source, the operator sends the payload over SSH. Without the CAs of the proxy, hosts can't join yet.
 // Without the Secret of the latest revision, daemons read the revision by name.

@@ -17,7 +17,7 @@ import (
 )
 
 // sweep deletes forged objects of revisions at once, and revisions that nothing has used for the grace period. The
-// grace period starts again when the operator restarts. next is the time until the next sweep, or 0.
+// grace period starts again when the operator restarts. `next` is the time until the next sweep, or 0.
 func (p *publisher) sweep(ctx context.Context) (next time.Duration, err error) {
 	current, _, ok := p.source.Published()
 	if !ok {

@@ -178,7 +178,7 @@ func shown(i *v1alpha1.WindowsInstance) []any {
 		s.Reason() == string(contract.ReasonRemovalPending), progress(i, s.DesiredRevision)}
 }
 
-// count counts the instances by state. failing are the names of the failing instances.
+// count counts the instances by state. `failing` are the names of the failing instances.
 func count(counts *v1alpha1.InstanceCounts, instances []v1alpha1.WindowsInstance) (failing []string) {
 	*counts = v1alpha1.InstanceCounts{}
 	for _, i := range instances {

@@ -171,8 +171,8 @@ func (r *Reconciler) restore(ctx context.Context, last *v1alpha1.WindowsMachineC
 	return ctrl.Result{}, nil
 }
 
-// The method again returns the time until the next reconcile without an event, or 0. The status may depend on the time,
-// and the operator can't watch the OperatorCondition.
+// The method `again` returns the time until the next reconcile without an event, or 0. The status may depend on the
+// time, and the operator can't watch the OperatorCondition.
 func (r *Reconciler) again(status v1alpha1.WindowsMachineConfigStatus, facts Facts) (next time.Duration) {
 	if r.OperatorCondition != "" {
 		next = lookAgain

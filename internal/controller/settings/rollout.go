@@ -15,8 +15,8 @@ import (
 
 const maxFailures = 20
 
-// rollout writes the progress of the desired revision to the status. failed is how many nodes failed at this revision.
-// If the instance of a failed node is removed, the status still lists the failure.
+// rollout writes the progress of the desired revision to the status. `failed` is how many nodes failed at this
+// revision. If the instance of a failed node is removed, the status still lists the failure.
 func rollout(status *v1alpha1.WindowsMachineConfigStatus, f Facts) (failed int) {
 	if f.DesiredRevision == "" || f.Config == nil {
 		return len(status.Rollout.Failures) // keep the status from before

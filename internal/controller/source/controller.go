@@ -40,19 +40,19 @@ const (
 
 // Reconciler creates, updates and deletes the instances of the hosts in the ConfigMap windows-instances.
 type Reconciler struct {
-	// client reads through the manager's cache and writes to the API server. live reads from the API server.
+	// client reads through the manager's cache and writes to the API server. `live` reads from the API server.
 	client    client.Client
 	live      client.Reader
 	events    events.EventRecorder
 	namespace string
-	// `reported` contains problems that have an event. problems collects why valid entries have no instance.
+	// `reported` contains problems that have an event. `problems` collects why valid entries have no instance.
 	reported, problems *problem.State
 	// absentSince is when the ConfigMap became absent, or nil. If the operator restarts, absenceGrace starts again.
 	absentSince atomic.Pointer[time.Time]
 	now         func() time.Time
 }
 
-// Setup adds the controller to a manager. namespace is the operator's namespace. problems collects why valid entries
+// Setup adds the controller to a manager. namespace is the operator's namespace. `problems` collects why valid entries
 // have no instance.
 func Setup(mgr ctrl.Manager, namespace string, problems *problem.State) error {
 	r := &Reconciler{client: mgr.GetClient(), live: mgr.GetAPIReader(),
@@ -110,8 +110,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	return ctrl.Result{RequeueAfter: again}, nil
 }
 
-// carryOut carries out the parts of the plan independently, and joins their errors. refused contains the entries whose
-// instances the API server refused. again is the time until the next reconcile, or 0.
+// carryOut carries out the parts of the plan independently, and joins their errors. `refused` contains the entries
+// whose instances the API server refused. `again` is the time until the next reconcile, or 0.
 func (r *Reconciler) carryOut(ctx context.Context, list *corev1.ConfigMap, p plan) (refused []inventory.Rejected,
 	again time.Duration, err error) {
 	var all []error

@@ -60,7 +60,7 @@ func decide(entries []inventory.Entry, rejected []inventory.Rejected, instances 
 	return p
 }
 
-// index returns all instances by name. taken maps each address to an instance that has it and doesn't come from the
+// index returns all instances by name. `taken` maps each address to an instance that has it and doesn't come from the
 // list. A preflight-only instance owns no address.
 func index(instances []v1alpha1.WindowsInstance) (named map[string]v1alpha1.WindowsInstance, taken map[string]string) {
 	named, taken = map[string]v1alpha1.WindowsInstance{}, map[string]string{}

@@ -25,7 +25,7 @@ func namespaces() []string {
 
 type reconciler struct {
 	Options
-	// client reads Secrets in the operator's namespace through the cache, and writes. live reads from the API server.
+	// client reads Secrets in the operator's namespace through the cache, and writes. `live` reads from the API server.
 	client client.Client
 	live   client.Reader
 	events events.EventRecorder
@@ -66,7 +66,7 @@ func (r *reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 
 // The method `wanted` returns the desired content of the Secrets. If there is a private key, the script authorises it.
 // Otherwise, the script makes the hosts join by themselves. err is a *contract.Problem if the key is unusable or the
-// platform is unknown. problems are about the shared host key, which is optional.
+// platform is unknown. `problems` are about the shared host key, which is optional.
 func (r *reconciler) wanted(ctx context.Context) (want wanted, problems []*contract.Problem, err error) {
 	key, missing := r.PublicKey(ctx)
 	isMissing, err := r.isKeyMissing(ctx, missing)

@@ -59,8 +59,8 @@ type Checker struct {
 	now      func() time.Time
 	changed  chan event.GenericEvent
 	// nodes contains the findings on each node, by node name. pending contains the findings about pods without a node.
-	// fresh contains the findings whose events this pass writes. reported contains the findings that got an event after
-	// the time `forgotten`. Only Start accesses these fields.
+	// fresh contains the findings whose events this pass writes. `reported` contains the findings that got an event
+	// after the time `forgotten`. Only Start accesses these fields.
 	nodes     map[string]*known
 	pending   known
 	fresh     []finding
@@ -234,7 +234,7 @@ func (c *Checker) report(f finding) {
 	}
 }
 
-// show sets the metric and writes the events. began is when the pass began.
+// show sets the metric and writes the events. `began` is when the pass began.
 func (c *Checker) show(began time.Time) {
 	counts := map[contract.Reason]int{contract.ReasonLinuxPodPlaced: 0, contract.ReasonImageNotForNode: 0,
 		contract.ReasonPodUnplaceable: 0, contract.ReasonPodsNotRead: 0}

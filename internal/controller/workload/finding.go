@@ -51,7 +51,7 @@ func owner(pod *corev1.Pod) *corev1.ObjectReference {
 		Name: made.Name, UID: made.UID}
 }
 
-// The function few adds a finding to a list, sorts the list by reason and then by pod name, and keeps the first
+// The function `few` adds a finding to a list, sorts the list by reason and then by pod name, and keeps the first
 // findings. A condition shows the first reason. Because the list is sorted by reason first, this reason rarely changes.
 func few(first []finding, f finding) []finding {
 	first = append(first, f)
@@ -63,7 +63,7 @@ func few(first []finding, f finding) []finding {
 
 // known contains the findings in one list of pods: their number for each reason, and the first few.
 type known struct {
-	// tried is when the list was last read. all is when it was last read completely. seen is the time of the findings.
+	// Times: when the list was last read (`tried`), when it was last read completely (`all`), and of the findings.
 	tried, all, seen time.Time
 	counts           map[contract.Reason]int
 	first            []finding

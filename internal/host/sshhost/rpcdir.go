@@ -187,7 +187,7 @@ func list(files *sftp.Client, directory string) ([]os.FileInfo, error) {
 	return entries, err
 }
 
-// removeAll deletes a directory and its content down to maxDepth. left is the number of entries that removeAll may
+// removeAll deletes a directory and its content down to maxDepth. `left` is the number of entries that removeAll may
 // still list. removeAll decreases it.
 func removeAll(files *sftp.Client, directory string, depth int, left *int) error {
 	entries, err := list(files, directory)

@@ -267,7 +267,7 @@ func (d *Disrupt) granted(ctx context.Context, view *View) {
 const slotRetry = time.Minute
 
 // takeSlot requests a slot in the rollout budget. If it is too early for the next try, or if the operator has no
-// private key for a host that must join again, takeSlot returns a wait. ends is false if the node has its slot.
+// private key for a host that must join again, takeSlot returns a wait. `ends` is false if the node has its slot.
 func (d *Disrupt) takeSlot(ctx context.Context, view *View) (outcome journey.Outcome, ends bool) {
 	activity, node, log := view.activity(), view.Node.Name, logf.FromContext(ctx)
 	if view.isOverSSH {

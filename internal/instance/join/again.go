@@ -139,8 +139,8 @@ func (j *Join) RevertToHeld(ctx context.Context, instance *v1alpha1.WindowsInsta
 }
 
 // WasDown reports whether a node was down or missing before its host changed to another revision over SSH. In this
-// case, if the node isn't Ready, the new revision is not the cause. update is the upgrade over SSH, or nil. down is the
-// time when the node stopped being Ready.
+// case, if the node isn't Ready, the new revision is not the cause. update is the upgrade over SSH, or nil. `down` is
+// the time when the node stopped being Ready.
 func WasDown(update *v1alpha1.Activity, down policy.Since) bool {
 	return update != nil && (down.IsZero() || down.Began.Before(update.Since.Time))
 }

@@ -93,7 +93,7 @@ func (p *Parts) Drain(ctx context.Context, instance *v1alpha1.WindowsInstance, n
 
 // podsLeft summarises the pods on a node during a drain. It doesn't store them, because there may be any number.
 type podsLeft struct {
-	// now is the time of this step. began is when the drain began. deadline is when the drain must end.
+	// now is the time of this step. `began` is when the drain began. deadline is when the drain must end.
 	now, began, deadline time.Time
 	count                int
 	// blocked lists a few pods that can't be evicted. ending lists a few pods that are terminating.

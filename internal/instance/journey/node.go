@@ -93,7 +93,7 @@ func (n *Nodes) change(ctx context.Context, node *corev1.Node, edit func(wanted 
 
 // changeDespiteConflicts writes like change, even if the host writes its Node all the time. After a conflict, it tries
 // again with the current version, and then without a version, so the function `edit` must change single fields only. If
-// the Node was replaced, or if left returns true for the current Node, changeDespiteConflicts returns the conflict.
+// the Node was replaced, or if `left` returns true for the current Node, changeDespiteConflicts returns the conflict.
 func (n *Nodes) changeDespiteConflicts(ctx context.Context, node *corev1.Node, left func(live *corev1.Node) bool,
 	edit func(wanted *corev1.Node)) error {
 	err := n.change(ctx, node, edit)

@@ -43,8 +43,8 @@ type Options struct {
 	// IsTokenUsed reports whether the bootstrap token with this ID is used up. If it is nil, no token counts as used
 	// up.
 	IsTokenUsed func(credential string) bool
-	// Misplaced returns a problem if pods on a node can't run there, or if the pods could not be read. looked is false
-	// if the node was not checked yet. If Misplaced is nil, there are no such pods.
+	// Misplaced returns a problem if pods on a node can't run there, or if the pods could not be read. `looked` is
+	// false if the node was not checked yet. If Misplaced is nil, there are no such pods.
 	Misplaced func(node string) (problem *contract.Problem, looked bool)
 	// Slots limit the number of concurrent joins. Claims ensures that no two instances have the same host.
 	Slots  *Slots

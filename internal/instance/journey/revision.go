@@ -134,7 +134,7 @@ func (r *Revisions) Compare(ctx context.Context, from string, to blueprint.Desir
 	return update
 }
 
-// compare compares the manifests of two revisions. known is false if the earlier manifest can't be read. forGood is
+// compare compares the manifests of two revisions. `known` is false if the earlier manifest can't be read. forGood is
 // false if the earlier manifest doesn't match its revision's name, because the publisher will correct this manifest.
 func (r *Revisions) compare(ctx context.Context, from string, to blueprint.Desired) (c change, known, forGood bool) {
 	published := &corev1.ConfigMap{}

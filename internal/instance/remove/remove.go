@@ -1,5 +1,5 @@
 // Package remove removes a host from the cluster: it drains the node, cleans the host and deletes the Node. It doesn't
-// clean a host that is destroyed with its Machine. Afterwards, the instance controller deletes the instance.
+// clean a host that is destroyed with its Machine. After the removal, the instance controller deletes the instance.
 package remove
 
 import (
