@@ -82,7 +82,7 @@ run on this machine: they listen on addresses of 127.0.0.0/8.`,
 	return command
 }
 
-// wineComputer prepares Wine and returns a function that starts a host. Hosts can connect to the addresses in reach.
+// wineComputer prepares Wine and returns a function that starts a host. Hosts can connect to the addresses in `reach`.
 func wineComputer(ctx context.Context, count int, reach string,
 	progress io.Writer) (func(context.Context, string, netip.Addr) (fleet.Computer, error), error) {
 	var targets []netip.AddrPort

@@ -90,7 +90,7 @@ func (v *versions) all() map[string]held {
 const changeTimeout = 10 * time.Minute
 
 // follow waits until all nodes have the same version, and no node had this version in the map `before`. It returns this
-// version, and for each node the time from began until the node had this version.
+// version, and for each node the time from `began` until the node had this version.
 func (v *versions) follow(ctx context.Context, before map[string]held, began time.Time) (took []time.Duration,
 	version string, err error) {
 	deadline := time.NewTimer(changeTimeout)

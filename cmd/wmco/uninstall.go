@@ -21,7 +21,7 @@ const (
 	uninstallNamed   = 10
 )
 
-// uninstallOptions are the flags of uninstall-check. If kubeconfig is empty, kubectl's kubeconfig is used. advice is
+// uninstallOptions are the flags of uninstall-check. If kubeconfig is empty, kubectl's kubeconfig is used. `advice` is
 // printed if the check fails.
 type uninstallOptions struct {
 	kubeconfig, namespace, advice string

@@ -20,7 +20,7 @@ type Window struct {
 }
 
 // WindowsOpen reports whether any window is open. If no window is open, the result `next` is when one opens, and err
-// reports a window that is invalid or never opens. Without any windows, open is true.
+// reports a window that is invalid or never opens. Without any windows, `open` is true.
 func WindowsOpen(windows []Window, now time.Time) (open bool, next time.Time, err error) {
 	if len(windows) == 0 {
 		return true, time.Time{}, nil

@@ -27,8 +27,8 @@ const excludeDrain = "machine.openshift.io/exclude-node-draining"
 // View reads Machines and their sets for other controllers. It can be used before the cluster has the Machine API.
 type View struct {
 	live client.Reader
-	// cached is set when the controller is started. absent reports that the cluster has no Machine API, or none that
-	// the operator may read. Until cached or absent is set, the Machines are unknown.
+	// `cached` is set when the controller is started. `absent` reports that the cluster has no Machine API, or none
+	// that the operator may read. Until `cached` or `absent` is set, the Machines are unknown.
 	cached atomic.Pointer[client.Reader]
 	absent atomic.Bool
 	// refused contains the names of Machines that can never join. It is nil until the first plan of the controller.

@@ -86,8 +86,8 @@ func (p *publisher) keepRole(ctx context.Context, current string) error {
 		return rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{resource},
 			ResourceNames: slices.Compact(names), Verbs: verbs}
 	}
-	// Daemons watch only the Secret of the latest revision. For other objects, list is enough, because they exist
-	// before a Node names their revision.
+	// Daemons watch only the Secret of the latest revision. For other objects, the right to list is enough, because
+	// they exist before a Node names their revision.
 	rules := []rbacv1.PolicyRule{rule("configmaps", configMaps, "list"), rule("secrets", secrets, "list"),
 		rule("secrets", []string{contract.LatestSecret}, "list", "watch"),
 		rule("configmaps", []string{contract.PayloadSourceConfigMap}, "list")}

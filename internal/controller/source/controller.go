@@ -142,9 +142,8 @@ func (r *Reconciler) carryOut(ctx context.Context, list *corev1.ConfigMap, p pla
 	return refused, again, errors.Join(all...)
 }
 
-// isNewest reports whether the list from the cache is the same as in the API server. If the list is older than the
-// cached instances, for example after the operator was suspended, the operator would remove a host that was just added
-// to the list.
+// isNewest reports whether the list from the cache is the same as in the API server. If an older list were used, for
+// example after the operator was suspended, the operator would remove a host that was just added to the list.
 func (r *Reconciler) isNewest(ctx context.Context, list *corev1.ConfigMap) (bool, error) {
 	now := &corev1.ConfigMap{}
 	err := r.live.Get(ctx, types.NamespacedName{Namespace: r.namespace, Name: contract.InstancesConfigMap}, now)

@@ -22,7 +22,7 @@ type conn struct {
 	options          Options
 	announcement     announcement
 
-	// files is the only SFTP session, opened on first use. single reports that the server allows only one session, so
+	// files is the only SFTP session, opened on first use. `single` reports that the server allows only one session, so
 	// conn ends the SFTP session before each command.
 	files  *sftp.Client
 	single bool

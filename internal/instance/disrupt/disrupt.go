@@ -150,7 +150,7 @@ func (v *View) mustSave() bool {
 	return step != v1alpha1.StepWaiting && step != v1alpha1.StepVerifying && of(&v.Instance.Status) != of(v.Saved)
 }
 
-// carryOut carries out the decision of policy.NextUpgrade. If ends is false, NextUpgrade must decide again at once.
+// carryOut carries out the decision of policy.NextUpgrade. If `ends` is false, NextUpgrade must decide again at once.
 func (d *Disrupt) carryOut(ctx context.Context, view *View, row policy.UpgradeRow,
 	facts policy.UpgradeFacts) (outcome journey.Outcome, ends bool) {
 	status, node, err := &view.Instance.Status, view.Node, error(nil)

@@ -19,8 +19,8 @@ const (
 	rebootVerifyTimeout = 20 * time.Minute
 	// MaxReboots is the maximum number of consecutive reboots of a host that still requests a reboot.
 	MaxReboots = 3
-	// If a host requests a reboot within rebootsInARow after its last reboot, the two reboots are consecutive, even if
-	// the host withdrew its request in between, because the withdrawal may last only a moment.
+	// If a host requests a reboot within rebootsInARow after its last reboot, the two reboots are consecutive. This
+	// applies even if the host withdrew its request in between: the withdrawal may last only a moment.
 	rebootsInARow = time.Hour
 	// againRetry is the pause before the next check for a request. A new request also causes an event.
 	againRetry = time.Minute

@@ -85,9 +85,9 @@ func (d *Disrupt) returnFromBack(ctx context.Context, view *View) journey.Outcom
 		status.Activity.Revision, status.Activity.Message))
 }
 
-// finishUpgrade ends the upgrade of a node that is healthy at its revision. If a reboot is due, ends is false, and the
-// node keeps its slot for the reboot, so that the node is drained only once. One write ends the upgrade and begins the
-// reboot, so the slot is never free in between.
+// finishUpgrade ends the upgrade of a node that is healthy at its revision. If a reboot is due, `ends` is false, and
+// the node keeps its slot for the reboot, so that the node is drained only once. One write ends the upgrade and begins
+// the reboot, so the slot is never free in between.
 func (d *Disrupt) finishUpgrade(ctx context.Context, view *View) (outcome journey.Outcome, ends bool) {
 	status, log := &view.Instance.Status, logf.FromContext(ctx)
 	if !view.RebootDue {

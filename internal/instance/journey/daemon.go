@@ -58,7 +58,7 @@ func isAwaited(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node) bool {
 }
 
 // Unresponsive returns a problem if a node's daemon seems to be dead, or can't report, while kubelet works. Without a
-// problem, left is the time until the next check, or 0 if no check is needed.
+// problem, `left` is the time until the next check, or 0 if no check is needed.
 func (d *Daemons) Unresponsive(instance *v1alpha1.WindowsInstance, node *corev1.Node) (problem *contract.Problem,
 	left time.Duration) {
 	status, silent := &instance.Status, d.silentSince(instance, node)
