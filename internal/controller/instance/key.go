@@ -30,7 +30,7 @@ type keyTrial struct {
 
 // tryKey logs in to a host to check whether it accepts the current private key. It does this if the host last accepted
 // a different key, or if the user has changed the connection settings (see observe). The pauses after failed tries
-// grow. wait is the time until the next try, or 0 if none is needed.
+// grow. `wait` is the time until the next try, or 0 if none is needed.
 func (c *reconciliation) tryKey(ctx context.Context) (wait time.Duration) {
 	key, err := c.parts.Keys.PrivateKey(ctx)
 	if err != nil || c.instance.Spec.ByItself != nil {

@@ -38,7 +38,7 @@ const workers = 256
 // wakes is how many waiting hosts can be woken at the same time. If there are more, slotRetry wakes the others.
 const wakes = 8192
 
-// Setup adds the controller to a manager. It sets Live, Slots, Claims, Bounds and Observed in options. slots decides
+// Setup adds the controller to a manager. It sets Live, Slots, Claims, Bounds and Observed in options. `slots` decides
 // which hosts may be disrupted. The channel `changed` must receive an event when the result of options.Desired changes.
 // The channel `misplaced` must receive a Node when the result of options.Misplaced changes for this Node.
 func Setup(mgr ctrl.Manager, options journey.Options, slots *rollout.Rollout, changed,

@@ -51,7 +51,7 @@ func (r *Reconciler) replaceAll(ctx context.Context, v view) (again time.Duratio
 }
 
 // decideAll lets the rollout decide about all Machines to replace, and carries out its decisions. If there is no
-// Machine to replace and no Machine has a slot, again is 0.
+// Machine to replace and no Machine has a slot, `again` is 0.
 func (r *Reconciler) decideAll(ctx context.Context, due []dueMachine,
 	attempts *attempts) (again time.Duration, err error) {
 	candidates := make([]policy.ReplaceCandidate, len(due))

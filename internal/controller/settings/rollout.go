@@ -144,7 +144,7 @@ func progress(i *v1alpha1.WindowsInstance, revision string) hostProgress {
 }
 
 // failures merges the failures in the status with the instances' failures. It keeps the newest failure of each node,
-// and sorts the newest first. If a joined instance reports no failure at this revision, its failure is removed.
+// and sorts the newest first. If a joined instance reports no failure at this revision, the status loses its failure.
 func failures(before []v1alpha1.RolloutFailure, f Facts) []v1alpha1.RolloutFailure {
 	byNode := map[string]v1alpha1.RolloutFailure{}
 	for _, one := range before {

@@ -195,7 +195,7 @@ func (c *Checker) read(ctx context.Context, nodes []corev1.Node, pendingFor time
 // mostErrors is how many errors of nodes are logged. If there are more, the API server probably doesn't work.
 const mostErrors = 3
 
-// list reads the pods that query selects, within a time limit. judge returns why a pod can't run, or an empty reason.
+// list reads the pods that `query` selects, within a time limit. judge returns why a pod can't run, or an empty reason.
 func (c *Checker) list(ctx context.Context, k *known, query pods.Query,
 	judge func(*corev1.Pod) (contract.Reason, string)) error {
 	query.Now, k.tried = c.now, c.now()

@@ -245,8 +245,8 @@ func addressOfNoHost(host contract.HostFacts, facts blueprint.Facts) *contract.P
 }
 
 // If the cloud lists only other names for a host's Machine, nameOfMachine refuses the host's name and releases the
-// claim on it. If a Node of another host has this name, the failure says so. It accepts a name that spec.hostname
-// determines, or for which the host already has a credential.
+// claim on it. If a Node of another host has this name, the failure says so. nameOfMachine accepts a name that
+// spec.hostname determines, or for which the host already has a credential.
 func (j *Join) nameOfMachine(ctx context.Context, instance *v1alpha1.WindowsInstance) journey.Outcome {
 	source, name := instance.Spec.Source, instance.Status.NodeName
 	if instance.Spec.Hostname != "" || source == nil || source.Kind != v1alpha1.SourceMachine ||

@@ -42,8 +42,8 @@ func (p *Parts) CordonAndDrain(ctx context.Context, instance *v1alpha1.WindowsIn
 	return p.Drain(ctx, instance, node.Name, timeout)
 }
 
-// NotCordoned returns the wait after a failed cordon. If the API server refuses the cordon until timeout, the drain is
-// blocked.
+// NotCordoned returns the wait after a failed cordon. If the API server refuses the cordon for the time `timeout`, the
+// drain is blocked.
 func (p *Parts) NotCordoned(instance *v1alpha1.WindowsInstance, timeout time.Duration, err error) Outcome {
 	if left := p.Left(p.drainSince(instance), timeout); IsRefused(err) && left <= 0 {
 		return Wait(drainRetry, contract.ReasonDrainBlocked, "after %s: %v", timeout, err)
@@ -101,7 +101,8 @@ type podsLeft struct {
 	// inGrace reports that the drain still waits for the grace period of a terminating pod.
 	inGrace   bool
 	evictions []*policyv1.Eviction
-	// If the API server does not respond, away is set, and evict skips all other evictions. mu guards away and blocked.
+	// If the API server does not respond, `away` is set, and evict skips all other evictions. mu guards `away` and
+	// `blocked`.
 	mu   sync.Mutex
 	away error
 }
