@@ -120,9 +120,8 @@ func (n *Nodes) changeDespiteConflicts(ctx context.Context, node *corev1.Node, l
 	return err
 }
 
-// changeFields writes what the function `edit` changes, even if another client has written the Node since it was read.
-// `edit` must change single fields only. If a Node with the same name has another UID, the API server refuses the
-// write.
+// changeFields writes what `edit` changes, even if another client has written the Node since it was read. `edit` must
+// change single fields only. If a Node with the same name has another UID, the API server refuses the write.
 func (n *Nodes) changeFields(ctx context.Context, node *corev1.Node, edit func(wanted *corev1.Node)) error {
 	wanted, base := node.DeepCopy(), node.DeepCopy()
 	edit(wanted)
