@@ -101,7 +101,7 @@ type podsLeft struct {
 	// inGrace reports that the drain still waits for the grace period of a terminating pod.
 	inGrace   bool
 	evictions []*policyv1.Eviction
-	// If the API server does not respond, `away` is set, and evict skips other evictions. mu guards `away` and `blocked`.
+	// If the API server does not respond, `away` is set, and evict skips the rest. mu guards `away` and `blocked`.
 	mu   sync.Mutex
 	away error
 }
