@@ -82,7 +82,7 @@ func (p *paper) entry(word, format string, args ...any) {
 	p.print(fmt.Sprintf("%-*s", hang, word), fmt.Sprintf(format, args...))
 }
 
-// mark prints an entry whose word is red or yellow. If bad is true, the word is red.
+// mark prints an entry whose word is red or yellow. If `bad` is true, the word is red.
 func (p *paper) mark(bad bool, word, format string, args ...any) {
 	word = fmt.Sprintf("%-*s", hang, word)
 	if p.Color {

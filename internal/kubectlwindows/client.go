@@ -94,7 +94,7 @@ func refuseRedirect(to *http.Request, via []*http.Request) error {
 var errNotInstalled = errors.New("the cluster does not have the kind WindowsInstance: the operator is not installed")
 
 // snapshot reads the fleet. It records in the snapshot which objects couldn't be read. If the WindowsInstances can't be
-// read, snapshot fails. Exception: if partial is true and the API server refused to list them, snapshot continues.
+// read, snapshot fails. Exception: if `partial` is true and the API server refused to list them, snapshot continues.
 func (r *reader) snapshot(ctx context.Context, partial bool) (diagnosis.Snapshot, error) {
 	s := diagnosis.Snapshot{Now: r.now()}
 	instances, err := r.instances(ctx)

@@ -62,8 +62,8 @@ type Evidence struct {
 	problems []string
 }
 
-// NewEvidence creates the archive with permissions for its owner only. The file must not exist yet. flags select the
-// API server, operator is the operator's namespace, and file is the path of the archive.
+// NewEvidence creates the archive with permissions for its owner only. The file must not exist yet. `flags` select the
+// API server, `operator` is the operator's namespace, and `file` is the path of the archive.
 func NewEvidence(flags *genericclioptions.ConfigFlags, operator, file string, progress io.Writer) (*Evidence, error) {
 	p := &plugin{IOStreams: genericiooptions.IOStreams{ErrOut: progress}, flags: flags, operator: operator,
 		now: time.Now}

@@ -104,7 +104,7 @@ func (e *editor) awaitReady(ctx context.Context, a awaiting, names ...string) er
 	})
 }
 
-// awaitRemoved waits until the operator has removed the named hosts. The list `before` is older than the removal.
+// awaitRemoved waits until the operator has removed the named hosts. `before` was read before the removal.
 func (e *editor) awaitRemoved(ctx context.Context, a awaiting, before []v1alpha1.WindowsInstance,
 	names []string) error {
 	return e.await(ctx, a, names, "removed", func(all []v1alpha1.WindowsInstance,

@@ -55,7 +55,7 @@ func (l Location) Address() string {
 
 func (l Location) registry() Location { return Location{Host: l.Host} }
 
-// withoutPort returns the location's registry without its port and path.
+// withoutPort returns the location's registry without a port.
 func (l Location) withoutPort() Location {
 	name, _ := l.split()
 	return Location{Host: name}

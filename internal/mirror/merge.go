@@ -68,7 +68,8 @@ func join(source string, lists [][]string) []string {
 	return mirrors
 }
 
-// check returns a set's rule without its invalid parts, and their problems. If the set has no effect, the rule is nil.
+// check returns a set's rule without the invalid parts, and a problem for each invalid part. If the set has no effect,
+// the rule is nil.
 func check(set Set) (*contract.MirrorRule, []*contract.Problem) {
 	var complaints []*contract.Problem
 	complain := func(mirror, format string, args ...any) {

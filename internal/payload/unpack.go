@@ -52,7 +52,7 @@ type unpacking struct {
 	stored map[string]bool
 	// `broken` counts entries with the name of a wanted blob but with different content.
 	broken int
-	// fatal is an error of put or of the reader, but not of the stream's content.
+	// fatal is an error of `put` or of the reader, but not of the stream's content.
 	fatal error
 	buf   []byte
 }

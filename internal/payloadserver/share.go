@@ -2,7 +2,7 @@ package payloadserver
 
 import "sync"
 
-// perNode is how many requests of one node are served or wait at once. A daemon sends one request after the other.
+// perNode limits a node's requests that are served or waiting. A daemon sends one request after the other.
 const perNode = 2
 
 type shares struct {
@@ -10,7 +10,7 @@ type shares struct {
 	nodes map[string]int
 }
 
-// take counts a new request of a node. If the node has `most` requests, ok is false. Call leave when the request ends.
+// take counts a new request of a node. If the node has `most` requests, `ok` is false. Call `leave` after the request.
 func (s *shares) take(node string, most int) (leave func(), ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -56,7 +56,7 @@ func (w *Watch) Wake(channel chan<- struct{}) {
 }
 
 // Get returns the last state of the object, which the caller must not change. If the object doesn't exist, the result
-// `object` is nil. If known is false, the API server has not answered yet.
+// `object` is nil. If `known` is false, the API server has not answered yet.
 func (w *Watch) Get() (object *unstructured.Unstructured, known bool) {
 	if w == nil {
 		return nil, false

@@ -66,7 +66,7 @@ func (r *run) forgetStaged() {
 }
 
 // stage writes the new content of files to temporary files. The result `left` lists the steps that can still be taken.
-// It omits files that can't be staged. If ok is false, no step may be taken.
+// It omits files that can't be staged. If `ok` is false, no step may be taken.
 func (r *run) stage(ctx context.Context, steps []plan.Step) (left []plan.Step, ok bool) {
 	writes := slices.DeleteFunc(slices.Clone(steps), func(s plan.Step) bool { return s.Kind != plan.WriteFile })
 	if len(writes) == 0 {

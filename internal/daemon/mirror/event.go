@@ -54,7 +54,8 @@ type subject struct {
 	latest      resolver.Report
 	first, last time.Time
 	count       int
-	// reportedAt and counted are the time of the last event and the count in it. Both are zero before the first event.
+	// reportedAt is the time of the last event, and `counted` is the count in this event. Both are zero before the
+	// first event.
 	reportedAt time.Time
 	counted    int
 }

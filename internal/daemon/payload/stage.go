@@ -115,7 +115,7 @@ func (s *Stager) Content() {
 }
 
 // Keeps returns the digests of the blobs that must stay in the store: requested blobs, and the blobs of the revision
-// that is being staged. If known is false, this revision's blobs are unknown, and no blob may be removed.
+// that is being staged. If `known` is false, this revision's blobs are unknown, and no blob may be removed.
 func (s *Stager) Keeps() (digests map[string]bool, known bool) {
 	node, seen := s.Node.Get()
 	revision := ""
@@ -173,7 +173,7 @@ func (s *Stager) step(ctx context.Context) time.Duration {
 	return 0
 }
 
-// `wanted` returns the current task. If part of the task must still be done or reported, isOpen is true.
+// `wanted` returns the current task. If part of the task must still be done or reported, `isOpen` is true.
 func (s *Stager) wanted() (t task, isOpen bool) {
 	node, _ := s.Node.Get()
 	s.mu.Lock()

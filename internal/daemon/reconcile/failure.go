@@ -51,8 +51,8 @@ func (f *failures) note(ctx context.Context, revision string, why *contract.Prob
 }
 
 // untilNextTry shortens a pause so that it ends at the time of the failed revision's next retry. It doesn't change the
-// pause if no revision failed, if the host has the failed revision now, or if that time has passed. In the last case,
-// this pass has tried the revision, or the daemon can't read it now.
+// pause if no revision failed, if the host has the failed revision now, or if the retry was due already. In the last
+// case, this pass has tried the revision, or the daemon can't read it now.
 func (f *failures) untilNextTry(pause time.Duration) time.Duration {
 	last := f.state.Failed
 	if last == nil || last.Name == f.state.Revision.Name {

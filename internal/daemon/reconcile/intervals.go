@@ -49,7 +49,7 @@ func (i Intervals) withDefaults() Intervals {
 type pauses struct {
 	intervals Intervals
 	clock     clock.Clock
-	// failing and waiting are the current pauses after failures and during a wait.
+	// `failing` is the current pause after a failure, and `waiting` is the current pause during a wait.
 	failing, waiting time.Duration
 	waitsSince       time.Time
 }

@@ -32,7 +32,7 @@ func (b *reboots) run(ctx context.Context) {
 	loop.Run(ctx, b.clock, wake, b.look)
 }
 
-// reboots handles reboots of the host, in its own goroutine.
+// `reboots` handles reboots of the host, in its own goroutine.
 type reboots struct {
 	system         winos.System
 	client         dynamic.Interface
@@ -97,7 +97,7 @@ func (b *reboots) refresh(ctx context.Context) (err error) {
 	return err
 }
 
-// reboot reboots the host if the operator has approved the end of exactly this boot: the approval must equal the boot
+// `reboot` reboots the host if the operator has approved the end of exactly this boot: the approval must equal the boot
 // ID that this daemon reports. One approval causes one successful request. `reboot` ignores an approval with the
 // shorter ID of an older daemon, because a previous boot may have the same ID. The operator then approves the full ID.
 func (b *reboots) reboot(ctx context.Context, node *unstructured.Unstructured) error {

@@ -211,8 +211,8 @@ type inputs struct {
 	token int64
 }
 
-// reconcile runs a pass if one is needed, and sets the time of the next check. If due is true, the time of the planned
-// check has come. If due is false, a watch or another goroutine has woken the loop.
+// reconcile runs a pass if one is needed, and sets the time of the next check. If `due` is true, the time of the
+// planned check has come. If `due` is false, a watch or another goroutine has woken the loop.
 func (r *Reconciler) reconcile(ctx context.Context, due bool) {
 	node, _ := r.node.Get()
 	c, problem := r.choose(ctx, node, due)

@@ -17,7 +17,7 @@ type serverCA struct {
 	clock     clock.Clock
 	intervals Intervals
 	// revision is the last revision that was checked. `pending` is the CA of this revision. Once the daemon trusts no
-	// other CA, `pending` is nil. The field `again` is the time of the next attempt, and pause is the pause before that
+	// other CA, `pending` is nil. `again` is the time of the next attempt, and `pause` is the pause before that
 	// attempt.
 	revision string
 	pending  []byte

@@ -114,8 +114,8 @@ func Touched(files winos.Files) (bool, error) {
 	return state == ours || state == empty, err
 }
 
-// Conflict returns a problem if Open would refuse the existing C:\k. If C:\k isn't ours yet, Conflict also returns a
-// problem if UntrustedOwner does. Conflict changes nothing.
+// Conflict returns a problem if Open would refuse the existing C:\k. If C:\k isn't ours yet, Conflict also returns the
+// problem of UntrustedOwner, if any. Conflict changes nothing.
 func Conflict(files winos.Files, shared ...string) (*contract.Problem, error) {
 	state, err := look(files)
 	switch {

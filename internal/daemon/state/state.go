@@ -275,7 +275,7 @@ func (s *State) TouchVariable(name string, before *string) {
 	}
 }
 
-// NoteVariable records that we set a variable (if set is true) or deleted it in the boot with this ID.
+// NoteVariable records that we set a variable (if `set` is true) or deleted it in the boot with this ID.
 func (s *State) NoteVariable(name, boot string, set bool) {
 	v := s.Environment[strings.ToLower(name)]
 	gone := v.RemovedIn != "" && v.RemovedIn != boot

@@ -27,9 +27,9 @@ type Facts struct {
 	// IsReplaced reports that another program of the daemon was installed over this program. NeedsReplacing reports
 	// that the revision contains another daemon.
 	IsReplaced, NeedsReplacing bool
-	// MayTry reports that the Node's annotation names another revision, that its payload is complete or the last
-	// attempt to fetch it failed, and that the daemon may try the revision now. A revision that failed may be tried
-	// again only after a pause.
+	// MayTry reports that the Node's annotation names another revision, that the payload of this revision is complete
+	// or could not be fetched, and that the daemon may try the revision now. A revision that failed may be tried again
+	// only after a pause.
 	MayTry bool
 	// If one of these is set, the revision failed. Unreadable: this daemon can't parse the revision. Ended: a service
 	// that the revision started has ended. Broken: a step failed that did not fail before this revision.

@@ -140,7 +140,7 @@ func makeDirectories(files winos.Files, stateFile *state.File, shared []string) 
 	return cleared, err
 }
 
-// nameOf returns the name for this host's Node: the fact from plan.Naming that the manifest uses, otherwise the host
+// nameOf returns the name for this host's Node: the fact from plan.Naming that the manifest uses, or else the host
 // name. The result `values` contains that fact. nameOf also checks that the host has the requested node address.
 func nameOf(ctx context.Context, host winos.Host, request contract.BootstrapRequest) (name string,
 	values map[contract.Fact]string, err error) {

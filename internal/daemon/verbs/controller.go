@@ -145,7 +145,7 @@ func (s *service) keep(ctx context.Context, log *journal, stateFile *state.File,
 }
 
 // reportLost records on the Node that the state file is lost, and removes the Node's revision annotation, so that the
-// operator joins the host again. Its error always includes the loss.
+// operator joins the host again. Its error always says that the file is lost.
 func (s *service) reportLost(ctx context.Context) error {
 	lost := contract.NewProblem(contract.ReasonStateLost, "%s is missing or damaged", contract.PathState)
 	api := s.open(ctx)

@@ -39,7 +39,7 @@ type findings struct {
 	daemon   string
 	nodeIP   string
 	routeErr error
-	// problems are problems with the requested address, the name of the Node, and the directories.
+	// `problems` lists problems with the requested address, the name of the Node, and the directories.
 	problems   []contract.Problem
 	nodeName   string
 	feature    winos.FeatureState

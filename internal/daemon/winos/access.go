@@ -24,7 +24,7 @@ func isTrusted(account string) bool {
 }
 
 // entriesOf parses the access list of a security descriptor in text form. The fields of an entry are: type, flags,
-// rights, object, inherited object, account. ok is false in three cases: the owner isn't trusted; there is no list
+// rights, object, inherited object, account. `ok` is false in three cases: the owner isn't trusted; there is no list
 // (NO_ACCESS_CONTROL), so every user has access; or an entry neither allows (A) nor denies (D) access.
 func entriesOf(sddl string) (entries [][]string, ok bool) {
 	_, list, found := strings.Cut(section(sddl, "D:"), "(")

@@ -154,7 +154,7 @@ func callService(ctx context.Context, name string, access uint32, call func(*mgr
 	return err
 }
 
-// startService requests the start of a service. If the service manager is too busy for the request, asked is false.
+// startService requests the start of a service. If the service manager is too busy for the request, `asked` is false.
 func startService(ctx context.Context, name string) (asked bool, err error) {
 	err = callService(ctx, name, windows.SERVICE_START, func(s *mgr.Service) error { return s.Start() })
 	switch {

@@ -221,7 +221,7 @@ func (s services) stopOne(ctx context.Context, name string) error {
 	return nil
 }
 
-// askToStop sends the request to stop. If the service can't accept the request at this moment, asked is false.
+// askToStop sends the request to stop. If the service can't accept the request at this moment, `asked` is false.
 func (s services) askToStop(ctx context.Context, name string) (asked bool, err error) {
 	err = controlService(ctx, name, windows.SERVICE_STOP, svc.Stop)
 	switch {

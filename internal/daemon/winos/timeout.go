@@ -37,8 +37,8 @@ const (
 // either, the stop fails with ErrInUse.
 //
 // After a stop and before a start, all processes that run a program in the service's command line are killed as well.
-// This is needed in two cases: csi-proxy reports that it stopped, but continues to run; and if a program runs in a
-// wrapper, Windows ends only the wrapper. Two processes of one program would conflict over ports and pipes.
+// This is needed for csi-proxy, which reports that it stopped but continues to run. It is also needed for a program in
+// a wrapper, because Windows ends only the wrapper. Two processes of one program would conflict over ports and pipes.
 func WithTimeouts(host Host) Host {
 	host.Services = limited{host.Services, host.Programs}
 	host.Network = limitedNetwork{host.Network, make(chan struct{}, hnsReads), make(chan struct{}, 1)}
@@ -212,7 +212,7 @@ func (l limited) stop(ctx context.Context, name string) error {
 	return err
 }
 
-// killHung finds the first service in stop order that hasn't stopped, and kills its process.
+// killHung kills the process of the first service, in stop order, that hasn't stopped.
 func (l limited) killHung(ctx context.Context, name string) (killed bool, err error) {
 	dependants, err := l.Dependants(ctx, name)
 	if err != nil {

@@ -287,8 +287,8 @@ type Routes interface {
 	// Table lists the routes of all existing interfaces, with the widest destination first.
 	Table(ctx context.Context) ([]Route, error)
 	// Ensure adds a route to a single address, through the interface and next hop of the default route. If this
-	// interface already has a route to the address, Ensure does nothing and added is false. A reboot deletes the route,
-	// and network changes may delete it. If there is no default route, Ensure returns ErrNotFound.
+	// interface already has a route to the address, Ensure does nothing and `added` is false. A reboot deletes the
+	// route, and network changes may delete it. If there is no default route, Ensure returns ErrNotFound.
 	Ensure(ctx context.Context, to netip.Addr) (added bool, err error)
 	// Remove deletes the routes to a single address. If there is no such route, it returns no error.
 	Remove(ctx context.Context, to netip.Addr) error

@@ -88,7 +88,7 @@ func (q question) send(ctx context.Context) (*reply, error) {
 			}
 			isNew = true
 		case status == http.StatusForbidden && own && proof != "" && !isNew:
-			// Some registries answer 403 to an expired token. Without a token, they require a new one.
+			// Some registries answer 403 to an expired token, but 401 to a request without a token.
 			discard(response)
 			proof = ""
 		case status == http.StatusMethodNotAllowed && q.method == http.MethodHead:
@@ -278,8 +278,8 @@ func (b *body) Close() error {
 // rangeFrom returns the value of a Range header for all bytes from offset on.
 func rangeFrom(offset int64) string { return fmt.Sprintf("bytes=%d-", offset) }
 
-// parseRange parses a Range header in the form of rangeFrom. For any other header, ranged is false: containerd requests
-// no other ranges, and HTTP allows a server to answer them with the whole content.
+// parseRange parses a Range header in the form of rangeFrom. For any other header, `ranged` is false: containerd
+// requests no other ranges, and HTTP allows a server to answer them with the whole content.
 func parseRange(header string) (offset int64, ranged bool) {
 	_, err := fmt.Sscanf(header, "bytes=%d-", &offset)
 	if err != nil || offset < 0 || rangeFrom(offset) != header {
@@ -293,7 +293,7 @@ func contentRange(offset, size int64) string {
 	return fmt.Sprintf("bytes %d-%d/%d", offset, size-1, size)
 }
 
-// parseContentRange parses a Content-Range header in the form of contentRange. For any other header, ok is false.
+// parseContentRange parses a Content-Range header in the form of contentRange. For any other header, `ok` is false.
 func parseContentRange(header string) (offset, size int64, ok bool) {
 	var last int64
 	_, err := fmt.Sscanf(header, "bytes %d-%d/%d", &offset, &last, &size)

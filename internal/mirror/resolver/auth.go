@@ -32,7 +32,7 @@ const (
 	// proofsKept is the maximum number of stored proofs. There is one proof for each repository at each host.
 	proofsKept = 1024
 	// maxToken is the maximum length of a stored token. Many servers would refuse a longer token as a header. The
-	// resolver doesn't store a longer token, and requests it again for each use.
+	// resolver doesn't store a longer token, and requests a new token for each use.
 	maxToken = 8 << 10
 )
 

@@ -21,7 +21,7 @@ func (a Attempt) String() string {
 type Report struct {
 	// Image is registry/repository with a tag or digest. The digest may belong to a manifest or a layer.
 	Image string
-	// Served is the registry that delivered the image, or empty if there is none or the transfer broke off.
+	// Served is the registry that delivered the image. It is empty if none did, or if the transfer broke off.
 	Served string
 	// Attempts are the skipped registries in the order of the attempts; empty if there was no registry to try.
 	Attempts []Attempt
