@@ -237,8 +237,8 @@ type HostInfo struct {
 	// +kubebuilder:validation:MaxLength=45
 	// +optional
 	Address string `json:"address,omitempty"`
-	// Time is when preflight read these facts. If two hosts were reached at the same address and port, the address
-	// belongs to the host that was reached last.
+	// Time is when preflight read these facts. If two hosts were reached at the same address and port, the host
+	// with the later time owns the address.
 	// +optional
 	Time *metav1.Time `json:"time,omitempty"`
 }

@@ -127,7 +127,7 @@ type MaintenanceWindow struct {
 
 // LoggingSpec configures the logs of the managed services.
 type LoggingSpec struct {
-	// Debug makes every managed service and the daemon log in detail.
+	// Debug makes the managed services, except cloud-node-manager, and the daemon log in detail.
 	// +optional
 	Debug bool `json:"debug,omitempty"`
 	// MaxSize is the maximum size of a log file, such as 50Mi. At this size, a new file begins. 0 means no limit.
@@ -146,9 +146,9 @@ type LoggingSpec struct {
 	// +kubebuilder:validation:Maximum=1000
 	// +optional
 	MaxFiles *int32 `json:"maxFiles,omitempty"`
-	// FlushInterval is how often the logs of kubelet and kube-proxy are flushed to disk. The other services write
-	// without a buffer. 0s means that Windows decides. The default is the operator's SERVICES_LOG_FLUSH_INTERVAL,
-	// or else 0s.
+	// FlushInterval is how often the logs of kubelet, kube-proxy and cloud-node-manager are flushed to disk. The
+	// other services write without a buffer. 0s means that Windows decides. The default is the operator's
+	// SERVICES_LOG_FLUSH_INTERVAL, or else 0s.
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$`
 	// +optional

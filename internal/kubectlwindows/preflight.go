@@ -166,8 +166,8 @@ func (r *reader) check(ctx context.Context, o preflightOptions, address string) 
 		Fits: meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionPreflightPassed)}, err
 }
 
-// awaitCheck reads an instance until the operator has reported the result of the check. If it can't read the instance,
-// it tries again. When the time is over, the error contains the last failure to read.
+// awaitCheck reads an instance until the operator has reported the result of the check. If the instance is missing or
+// may not be read, awaitCheck fails. After other errors, it reads again until the time is over.
 func (r *reader) awaitCheck(ctx context.Context, instance *v1alpha1.WindowsInstance, timeout time.Duration) error {
 	limited, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()

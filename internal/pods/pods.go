@@ -22,7 +22,7 @@ import (
 )
 
 const (
-	// MaxBytes is the maximum size of a response: enough for some thousand typical pods, or for five of the largest.
+	// MaxBytes is the maximum size of a response: enough for a few thousand typical pods, or for five of the largest.
 	MaxBytes = 8 << 20
 	// PassLimit is the time limit for all pages of a list. The API server abandons a list after five minutes.
 	PassLimit   = 30 * time.Second

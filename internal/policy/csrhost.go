@@ -100,8 +100,8 @@ func tokenIsOfThisCommand(f csrFacts) *csrFault {
 	return nil
 }
 
-// machineExists requires the Machine of the instance, if the instance has one. Without the Machine, the request waits:
-// the host may belong to a newer Machine with the same address, and the operator soon removes this instance.
+// If the instance was created for a Machine, machineExists requires that this Machine still exists. Otherwise, the
+// request waits: the host may belong to a newer Machine with the same address, and this instance is soon removed.
 func machineExists(f csrFacts) *csrFault {
 	if f.instance.Machine != nil && f.Machine == nil {
 		return notYet(CSRMachineNotNew, "the Machine %s does not exist, or has other user data", f.instance.Name)

@@ -245,8 +245,8 @@ func (s RolloutState) allows(r request, fleet Fleet, closed string, d *RolloutDe
 	return verdict.Allowed
 }
 
-// revisionToTry returns the revision that a node will change to with its slot. It returns "" if a halt must not stop
-// the node: the node is already changing to the revision, is rolling back, or is being removed.
+// revisionToTry returns the revision that a node will change to with its slot. It returns "" if the node has no update,
+// or continues during a halt, because it is already changing to the revision, is rolling back, or is being removed.
 func (s RolloutState) revisionToTry(instance *v1alpha1.WindowsInstance) string {
 	update := instance.Status.Upgrade()
 	if update == nil || instance.Status.IsRequested() || update.Step == v1alpha1.StepRollingBack ||

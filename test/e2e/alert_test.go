@@ -107,8 +107,8 @@ type badLab struct {
 }
 
 // The test causes the condition that each alert of config/monitoring describes in its runbook. The alert must fire.
-// After the repair, it must stop. A real Prometheus evaluates the rules. All durations are divided by the same number,
-// to save time.
+// After the repair, it must stop. A real Prometheus evaluates the rules. To save time, all durations in
+// a rule are divided by a number.
 func TestA70_ALabThatMisbehavesHasEachAlertFireAndFallSilent(t *testing.T) {
 	t.Parallel()
 	l := newBadLab(t)

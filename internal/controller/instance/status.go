@@ -13,7 +13,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 )
 
-// reporter writes the fields of a status that users read. record saves them.
+// reporter writes the fields of a status that users read. The type record saves these fields.
 type reporter struct {
 	instance *v1alpha1.WindowsInstance
 	memory   *memory

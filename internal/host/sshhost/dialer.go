@@ -123,7 +123,7 @@ func (d *Dialer) handshake(
 	ctx context.Context, w *wire, address string, check *hostKeyCheck, config *ssh.ClientConfig,
 ) (*ssh.Client, announcement, error) {
 	deadline := time.Now().Add(d.options.HandshakeTimeout)
-	// When ctx ends, Close ends a blocked handshake. After the deadline, the connection's own deadline ends it.
+	// If ctx ends, Close ends a blocked handshake. If only the time is over, SetDeadline ends the handshake.
 	stop := context.AfterFunc(ctx, func() { _ = w.Close() })
 	defer stop()
 	err := w.SetDeadline(deadline)

@@ -249,7 +249,7 @@ func remove(files *sftp.Client, name string) error {
 }
 
 // put writes content to a temporary file, with many concurrent writes, and renames the file when it is
-// complete. Errors of content are returned unchanged.
+// complete. If reading from content fails, put returns that error unchanged.
 func put(files *sftp.Client, name string, content io.Reader) (sent int64, err error) {
 	part := inRPCDir(partOf(name))
 	f, at, err := open(files, part, content)

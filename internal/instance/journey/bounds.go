@@ -37,8 +37,8 @@ func (o *Options) Left(since policy.Since, limit time.Duration) time.Duration {
 	return since.Left(limit, o.DaemonTimeout/2, o.Now())
 }
 
-// InService reads an instance's Node from the API server, or returns nil. If `is` is true, the node is in service: work
-// on the host would disrupt pods and needs a slot in the rollout budget.
+// InService reads an instance's Node from the API server. If the instance has no Node, node is nil. If `is` is true,
+// the node is in service: work on the host would disrupt pods and needs a slot in the rollout budget.
 func (p *Parts) InService(ctx context.Context, instance *v1alpha1.WindowsInstance) (node *corev1.Node, is bool,
 	err error) {
 	bounds, err := p.CurrentBounds(ctx)

@@ -25,8 +25,8 @@ const longestQuiet = 24 * time.Hour
 // Daemons watches whether daemons respond to requests.
 type Daemons struct{ options *Options }
 
-// silentSince returns when this operator process first saw that a daemon does not respond while kubelet works. If the
-// daemon responds, the result is zero.
+// silentSince returns the time at which this operator first saw that a daemon does not respond although kubelet works.
+// If the daemon responds, the result is zero.
 func (d *Daemons) silentSince(instance *v1alpha1.WindowsInstance, node *corev1.Node) policy.Since {
 	ready, _ := NodeReady(node)
 	return d.options.Observed.While(instance, silence, ready && !IsBounded(&instance.Status) &&

@@ -33,8 +33,8 @@ type Options struct {
 	// a layer. It must be less than containerd's timeout for a header (30 s, fixed). If a request for a whole layer
 	// takes longer, the resolver sends the header after this time, and the bytes when they arrive. Default 25 s.
 	Header time.Duration
-	// LastFirstByte is the maximum time of all sources together for a layer's first byte, or for its continuation after
-	// a source failed. It is long enough for a mirror that must first fetch the layer. Default 2 min.
+	// LastFirstByte is the maximum time, for all sources together, until a layer's first byte arrives, or its next byte
+	// after a source failed. It is long enough for a mirror that must first fetch the layer. Default 2 min.
 	LastFirstByte time.Duration
 	// Stall is the maximum time for each 64 KiB after the first byte. Default 30 s.
 	Stall time.Duration

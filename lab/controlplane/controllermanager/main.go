@@ -1,5 +1,5 @@
 // Command controllermanager runs the controllers of the lab's control plane: the few controllers of
-// kube-controller-manager that the operator's environment needs, built from the same packages. lab/cluster builds and
+// kube-controller-manager that the operator's environment needs, and podgc, which is our own. lab/cluster builds and
 // starts it. It accepts those flags of kube-controller-manager that the lab sets, with the same meaning. It never
 // elects a leader, serves only /healthz, and runs until it is killed. The lab doesn't use kube-controller-manager
 // itself, because it imports all controllers, and with them volumes, autoscaling, kubelet and scheduler. Compiling it
