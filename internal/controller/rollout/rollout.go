@@ -116,7 +116,7 @@ func (r *Rollout) Setup(mgr ctrl.Manager) error {
 	return nil
 }
 
-// instanceNews and nodeNews return the parts of an instance and of a Node that a decision uses.
+// instanceNews and nodeNews return the parts of an instance and of a Node whose change may let another host have a slot.
 func instanceNews(i *v1alpha1.WindowsInstance) []any {
 	s := &i.Status
 	var revision string
@@ -124,7 +124,7 @@ func instanceNews(i *v1alpha1.WindowsInstance) []any {
 		revision = s.Activity.Revision
 	}
 	return []any{s.Slot, i.Purpose(), revision, s.IsRequested(), s.FailedRevision, s.NodeName, s.Joined(),
-		s.Phase == v1alpha1.PhaseRemoving, i.Spec.RemovalPolicy}
+		i.Spec.RemovalPolicy}
 }
 
 func nodeNews(n *corev1.Node) policy.Fleet { return policy.NewFleet([]corev1.Node{*n}, nil, nil, nil) }
