@@ -161,7 +161,7 @@ func (m *Machine) SetHNSFault(err error) { m.hns.setFault(err) }
 // empty program name frees the port.
 func (m *Machine) SetForeignPort(port int, program string) { m.ports.setForeign(port, program) }
 
-// If hold is true, the machine remains off after each requested reboot until PowerOn is called.
+// HoldOff makes the machine remain off after each requested reboot until PowerOn is called, or ends this.
 func (m *Machine) HoldOff(hold bool) { m.knobs.change(func() { m.knobs.off = hold }) }
 
 // FailService makes the process of a service exit immediately after each start.
@@ -210,7 +210,7 @@ func (m *Machine) HoldService(name string) (release func(), err error) {
 	return m.services.hold(name)
 }
 
-// After SetPendingLocks, the next n attempts to get a lock find an earlier lock file whose deletion is pending, because
+// SetPendingLocks makes the next n attempts to get a lock find an earlier lock file whose deletion is pending, because
 // a virus scanner still reads it. Windows denies access to such a file.
 func (m *Machine) SetPendingLocks(n int) { m.knobs.change(func() { m.knobs.pendingLocks = n }) }
 

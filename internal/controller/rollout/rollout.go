@@ -116,7 +116,7 @@ func (r *Rollout) Setup(mgr ctrl.Manager) error {
 	return nil
 }
 
-// instanceNews and nodeNews return the parts of an instance and of a Node whose change may let another host have a slot.
+// instanceNews and nodeNews return the parts of an instance and of a Node whose changes need a new decision.
 func instanceNews(i *v1alpha1.WindowsInstance) []any {
 	s := &i.Status
 	var revision string

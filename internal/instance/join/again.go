@@ -110,8 +110,8 @@ func GiveUp(status *v1alpha1.WindowsInstanceStatus) {
 	status.Activity = nil
 }
 
-// If a host failed to join at a revision, RevertToHeld rolls it back to its last verified revision. It also records the
-// failure, unless the node was down before the change. If the revision isn't the cause, RevertToHeld does nothing.
+// RevertToHeld rolls back a host that failed to join at a revision: the host gets its last verified revision. It also
+// records the failure, unless the node was down before the change. If the revision isn't the cause, it does nothing.
 func (j *Join) RevertToHeld(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	problem *contract.Problem) []journey.Event {
 	status := &instance.Status
