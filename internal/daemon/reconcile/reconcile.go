@@ -206,7 +206,9 @@ type inputs struct {
 	desired, revision, status string
 	manifest, candidate       string
 	values                    map[string]string
-	problem, reboot           contract.Problem
+	// problem has no text: the text of an error may contain a port that differs each time.
+	problem contract.Reason
+	reboot  contract.Problem
 	// token increases with each written token and with each change of a token's problem.
 	token int64
 }
@@ -290,7 +292,7 @@ func (r *Reconciler) inputs(ctx context.Context, node *unstructured.Unstructured
 	if c != nil {
 		now.candidate = c.Name
 	}
-	now.problem = ptr.Deref(problem, contract.Problem{})
+	now.problem = ptr.Deref(problem, contract.Problem{}).Reason
 	now.reboot = ptr.Deref(r.status.reboot.Load(), contract.Problem{})
 	return now
 }

@@ -2,6 +2,7 @@ package reconcile_test
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -316,6 +317,25 @@ func TestTheAPIServerAwayForAMinuteLosesNothing(t *testing.T) {
 		pass(40 * time.Second)
 		if v := r.annotations(t)[contract.RevisionAnnotation]; v != one() {
 			t.Errorf("version %q", v)
+		}
+	})
+}
+
+// Each error of a connection has another text, because it contains the local port.
+func TestErrorsWithDifferentTextsDoNotShortenThePauses(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		holds(t, r)
+		var reads atomic.Int64
+		r.api.PrependReactor("*", "configmaps", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return true, nil, fmt.Errorf("read tcp 192.0.2.10:%d: connection reset", reads.Add(1))
+		})
+		next := manifest()
+		next.Files[0].Content = "{ }"
+		r.annotate(t, contract.DesiredRevisionAnnotation, versionOf(next))
+		pass(10 * time.Minute)
+		// The pauses grow from 5 s to a minute, and each may be a fifth shorter.
+		if n := reads.Load(); n < 5 || n > 20 {
+			t.Errorf("%d reads within ten minutes", n)
 		}
 	})
 }
