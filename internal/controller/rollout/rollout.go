@@ -124,7 +124,7 @@ func instanceNews(i *v1alpha1.WindowsInstance) []any {
 		revision = s.Activity.Revision
 	}
 	return []any{s.Slot, i.Purpose(), revision, s.IsRequested(), s.FailedRevision, s.NodeName, s.Joined(),
-		i.Spec.RemovalPolicy}
+		s.Phase == v1alpha1.PhaseRemoving, i.Spec.RemovalPolicy}
 }
 
 func nodeNews(n *corev1.Node) policy.Fleet { return policy.NewFleet([]corev1.Node{*n}, nil, nil, nil) }
